@@ -1,0 +1,180 @@
+// Package prose renders notes that somebody wrote in Markdown, for a page of
+// ours or for its Markdown twin. It is the only importer of goldmark.
+//
+// Nothing in the notes can run, load anything, clash with the page's own
+// names or reach beyond the place that they are given. It must not know
+// whose notes they are.
+package prose
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+
+	"speedmatrix/render/internal/mdtext"
+)
+
+// idPrefix keeps the ids of notes apart from those of the page.
+const idPrefix = "note-"
+
+// headingShift makes a first-level heading of the notes a third-level one:
+// they stand under a second-level heading of the page.
+const headingShift = 2
+
+// HTML renders notes for a page. Raw HTML is left out, images are replaced by
+// their text, links lead only to other sites or within the notes.
+func HTML(notes []byte) (template.HTML, error) {
+	md := goldmark.New(
+		goldmark.WithExtensions(
+			// Alignment by attribute: the page's policy allows no style.
+			extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)),
+			extension.Strikethrough,
+			extension.Linkify,
+			extension.NewFootnote(extension.WithFootnoteIDPrefix(idPrefix)),
+		),
+		goldmark.WithParserOptions(
+			parser.WithAutoHeadingID(),
+			parser.WithASTTransformers(util.Prioritized(tame{}, 1000)),
+		),
+	)
+	var b bytes.Buffer
+	if err := md.Convert(visible(notes), &b); err != nil {
+		return "", fmt.Errorf("render notes: %w", err)
+	}
+	return template.HTML(b.String()), nil
+}
+
+// visible drops what goldmark would pass on and HTML can't hold.
+func visible(notes []byte) []byte {
+	lines := strings.Split(strings.ToValidUTF8(string(notes), "\uFFFD"), "\n")
+	for i, l := range lines {
+		indent := l[:len(l)-len(strings.TrimLeft(l, " \t"))]
+		end := l[len(strings.TrimRight(l, " ")):]
+		if len(indent) == len(l) {
+			end = ""
+		}
+		lines[i] = indent + mdtext.Clean(l) + end
+	}
+	return []byte(strings.Join(lines, "\n"))
+}
+
+// tame is an AST transformer.
+type tame struct{}
+
+func (tame) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
+	source := reader.Source()
+	var images, links []ast.Node
+	ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		switch n := n.(type) {
+		case *ast.Heading:
+			n.Level = min(n.Level+headingShift, 6)
+			if id, ok := n.AttributeString("id"); ok {
+				if id, ok := id.([]byte); ok {
+					n.SetAttributeString("id", append([]byte(idPrefix), id...))
+				}
+			}
+		case *ast.Image:
+			images = append(images, n)
+		case *ast.Link:
+			if rest, ok := bytes.CutPrefix(n.Destination, []byte("#")); ok {
+				n.Destination = append([]byte("#"+idPrefix), rest...)
+			} else if !leadsOut(string(n.Destination)) {
+				links = append(links, n)
+			}
+		case *ast.AutoLink:
+			if n.AutoLinkType == ast.AutoLinkURL && !leadsOut(string(n.URL(source))) {
+				links = append(links, n)
+			}
+		}
+		return ast.WalkContinue, nil
+	})
+	for _, n := range images {
+		replaceByText(n, source)
+	}
+	for _, n := range links {
+		replaceByText(n, source)
+	}
+}
+
+// leadsOut reports whether a link goes to another site. A relative one would
+// lead from the run's directory, which the page is not in.
+func leadsOut(destination string) bool {
+	u, err := url.Parse(destination)
+	return err == nil && (u.Scheme == "mailto" || (u.Scheme == "https" || u.Scheme == "http") && u.Host != "")
+}
+
+// replaceByText puts a node's own content in its place.
+func replaceByText(n ast.Node, source []byte) {
+	parent := n.Parent()
+	if a, ok := n.(*ast.AutoLink); ok {
+		parent.ReplaceChild(parent, n, ast.NewString(a.Label(source)))
+		return
+	}
+	for c := n.FirstChild(); c != nil; {
+		next := c.NextSibling()
+		parent.InsertBefore(parent, n, c)
+		c = next
+	}
+	parent.RemoveChild(parent, n)
+}
+
+// Markdown returns notes as a block quotation for a Markdown document. Raw
+// HTML in them is escaped, so that it is seen and does nothing.
+func Markdown(notes []byte) string {
+	source := visible(notes)
+	var places []int // of "<" that begin or end raw HTML
+	mark := func(segments *text.Segments) {
+		for i := range segments.Len() {
+			s := segments.At(i)
+			for j := s.Start; j < s.Stop; j++ {
+				if source[j] == '<' {
+					places = append(places, j)
+				}
+			}
+		}
+	}
+	doc := goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote)).Parser().Parse(text.NewReader(source))
+	ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if entering {
+			switch n := n.(type) {
+			case *ast.HTMLBlock:
+				mark(n.Lines())
+				if n.HasClosure() {
+					mark(segments(n.ClosureLine))
+				}
+			case *ast.RawHTML:
+				mark(n.Segments)
+			}
+		}
+		return ast.WalkContinue, nil
+	})
+	slices.Sort(places)
+	var b strings.Builder
+	last := 0
+	for _, p := range slices.Compact(places) {
+		b.Write(source[last:p])
+		b.WriteByte('\\')
+		last = p
+	}
+	b.Write(source[last:])
+	return mdtext.Quote(b.String())
+}
+
+func segments(s text.Segment) *text.Segments {
+	list := text.NewSegments()
+	list.Append(s)
+	return list
+}
