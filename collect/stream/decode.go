@@ -1,0 +1,235 @@
+package stream
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"speedmatrix/ingest/runlog"
+)
+
+// Text modes: what event rows keep of the model's output.
+const (
+	TextFull = "full" // the text
+	TextHash = "hash" // a short keyed hash of each chunk's text, and its length
+	TextNone = "none" // nothing
+)
+
+// DecodeOptions say what rows keep.
+type DecodeOptions struct {
+	Stream  int32
+	Text    string              // TextFull, TextHash or TextNone
+	HashKey string              // for TextHash
+	Redact  func(string) string // applied to every error text
+}
+
+// Decode appends the rows of everything recorded to ev, in the order of the
+// run log. The recording must not be in use any more.
+//
+// An event that is no JSON object fails its request: its row stays as a
+// chunk of unknown content, and the request ends in an error that quotes it.
+// An error event ends its request; nothing behind it counts.
+func (r *Recording) Decode(ev *runlog.Events, opt DecodeOptions) {
+	for i := range r.requests {
+		end := len(r.events)
+		if i+1 < len(r.requests) {
+			end = r.requests[i+1].firstEvent
+		}
+		d := rowWriter{ev: ev, opt: opt, request: int32(i)}
+		d.writeRequest(&r.requests[i], r.events[r.requests[i].firstEvent:end])
+	}
+}
+
+// A rowWriter writes the rows of one request.
+type rowWriter struct {
+	ev      *runlog.Events
+	opt     DecodeOptions
+	request int32
+
+	seq      int32
+	tUs      int64  // of the last row
+	read     uint32 // that completed the last row; 0: none did
+	usage    int32  // completion_tokens so far
+	carry    []byte // beginning of a character whose end has not come yet
+	carryOf  runlog.Channel
+	lastText int // row of the last text; −1: none
+	bad      string
+}
+
+func (d *rowWriter) writeRequest(req *rawRequest, events []rawEvent) {
+	d.lastText = -1
+	d.add(runlog.NewEvent(runlog.KindSent, req.sentUs), 0)
+	if req.headersUs >= 0 {
+		h := runlog.NewEvent(runlog.KindHeaders, req.headersUs)
+		h.Status = req.status
+		d.add(h, req.headRead)
+	}
+	for i, raw := range events {
+		c, err := DecodeChunk(raw.data)
+		if err == nil && c.IsError {
+			d.flush()
+			d.fail(raw.tUs, raw.read, req.status, strings.TrimSpace("error event: "+c.Err))
+			return
+		}
+		if err != nil && d.bad == "" {
+			d.bad = fmt.Sprintf("event %d of the request: %v", i, err)
+		}
+		d.chunk(c, err == nil, raw)
+	}
+	d.flush()
+	switch {
+	case req.end == endNever:
+	case d.bad != "" && req.end != endFailed:
+		d.fail(req.endUs, req.endRead, req.status, d.bad)
+	case req.end == endDone:
+		d.add(runlog.NewEvent(runlog.KindDone, req.endUs), req.endRead)
+	case req.end == endCancelled:
+		e := runlog.NewEvent(runlog.KindCancelled, req.endUs)
+		e.Error = d.errorText(req.endError)
+		d.add(e, req.endRead)
+	default:
+		d.fail(req.endUs, req.endRead, req.status, req.endError)
+	}
+}
+
+// chunk writes the row of one data event.
+func (d *rowWriter) chunk(c Chunk, ok bool, raw rawEvent) {
+	e := runlog.NewEvent(runlog.KindChunk, raw.tUs)
+	if !ok {
+		d.add(e, raw.read)
+		return
+	}
+	if c.Choices == 0 && c.CompletionTokens != runlog.Unknown {
+		e.Kind = runlog.KindUsage
+	}
+	e.Tokens = d.tokens(c, e.Kind)
+	e.PromptTokens, e.CachedTokens, e.CompletionTokens = c.PromptTokens, c.CachedTokens, c.CompletionTokens
+	e.FinishReason = strings.ToValidUTF8(c.FinishReason, "\uFFFD")
+	if e.Kind == runlog.KindChunk {
+		text := d.complete(c.Text, c.Channel)
+		e.Channel = c.Channel
+		switch d.opt.Text {
+		case TextFull:
+			e.HasText, e.Text = true, text
+		case TextHash:
+			e.HasText, e.Text = true, hashText(d.opt.HashKey, text)
+		}
+		if len(c.Text) > 0 {
+			d.lastText = d.ev.Len()
+		}
+	}
+	d.add(e, raw.read)
+}
+
+// tokens returns the number of output tokens that an event delivered:
+// growth of the server's running total, else the number of token ids, else
+// unknown. The role chunk and the usage chunk carry none.
+func (d *rowWriter) tokens(c Chunk, kind runlog.Kind) int32 {
+	switch {
+	case kind == runlog.KindUsage:
+		return 0
+	case c.CompletionTokens != runlog.Unknown:
+		n := c.CompletionTokens - d.usage
+		if n < 0 {
+			return runlog.Unknown // not a running total
+		}
+		d.usage = c.CompletionTokens
+		return n
+	case c.TokenIDs >= 0:
+		return int32(c.TokenIDs)
+	case c.Choices == 0, c.Role && len(c.Text) == 0:
+		return 0
+	}
+	return runlog.Unknown
+}
+
+// complete returns text as valid UTF-8. A character that is split over
+// chunks is given to the later one; a byte that is no part of any becomes
+// U+FFFD.
+func (d *rowWriter) complete(text []byte, ch runlog.Channel) string {
+	if len(text) == 0 {
+		return ""
+	}
+	if len(d.carry) > 0 {
+		text = append(d.carry, text...)
+		if ch != d.carryOf {
+			text = []byte(strings.ToValidUTF8(string(d.carry), "\uFFFD") + string(text[len(d.carry):]))
+		}
+		d.carry = nil
+	}
+	if n := incompleteSuffix(text); n > 0 {
+		d.carry = append([]byte(nil), text[len(text)-n:]...)
+		d.carryOf = ch
+		text = text[:len(text)-n]
+	}
+	return strings.ToValidUTF8(string(text), "\uFFFD")
+}
+
+// incompleteSuffix returns how many bytes at the end of b begin a character
+// that is not complete.
+func incompleteSuffix(b []byte) int {
+	for n := 1; n <= min(3, len(b)); n++ {
+		tail := b[len(b)-n:]
+		if utf8.RuneStart(tail[0]) {
+			if utf8.FullRune(tail) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// flush ends the text of a request. A character that never came to its end
+// stays visible as U+FFFD at the end of the last text.
+func (d *rowWriter) flush() {
+	if len(d.carry) == 0 || d.lastText < 0 || d.opt.Text != TextFull {
+		return
+	}
+	d.ev.Text = append(d.ev.Text, "\uFFFD"...)
+	for i := d.lastText; i < d.ev.Len(); i++ {
+		d.ev.TextEnd[i] += len("\uFFFD")
+	}
+	d.carry = nil
+}
+
+func (d *rowWriter) fail(tUs int64, read uint32, status int32, why string) {
+	e := runlog.NewEvent(runlog.KindError, tUs)
+	e.Status = status
+	e.Error = d.errorText(why)
+	d.add(e, read)
+}
+
+// errorText redacts and bounds an error text.
+func (d *rowWriter) errorText(s string) string {
+	if s == "" {
+		return ""
+	}
+	r := []rune(strings.ToValidUTF8(d.opt.Redact(s), "\uFFFD"))
+	if len(r) > 500 {
+		r = append(r[:499], '…')
+	}
+	return string(r)
+}
+
+// add appends a row. The kernel's times and ours differ by a hair, and a
+// fast answer may have arrived before this process noted that it had sent
+// the request; within a request time never goes back.
+func (d *rowWriter) add(e runlog.Event, read uint32) {
+	e.Stream, e.Request, e.Seq = d.opt.Stream, d.request, d.seq
+	d.seq++
+	d.tUs = max(d.tUs, e.TUs)
+	e.TUs = d.tUs
+	e.SameRead = read != 0 && read == d.read
+	d.read = read
+	d.ev.Append(e)
+}
+
+// hashText stands in for a text that must not be kept: equal texts have
+// equal hashes under one key.
+func hashText(key, text string) string {
+	sum := sha256.Sum256([]byte(key + "\x00" + text))
+	return fmt.Sprintf("#%s:%d", hex.EncodeToString(sum[:8]), utf8.RuneCountInString(text))
+}

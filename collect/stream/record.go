@@ -1,0 +1,80 @@
+package stream
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// A Recording holds what one stream received, request after request, as raw
+// bytes with times. It is filled while the stream runs and decoded after
+// it has stopped. Only Delivered may be called while it is being filled.
+type Recording struct {
+	start    time.Time // instant 0 of the run
+	requests []rawRequest
+	events   []rawEvent
+	arena    arena
+
+	delivered atomic.Bool
+}
+
+// NewRecording returns an empty recording whose times count from start,
+// which must hold a monotonic clock reading.
+func NewRecording(start time.Time) *Recording { return &Recording{start: start} }
+
+// Delivered reports whether any output, a token or text, has arrived yet.
+// It is safe to call while the stream runs.
+func (r *Recording) Delivered() bool { return r.delivered.Load() }
+
+// Requests returns the number of requests recorded.
+func (r *Recording) Requests() int { return len(r.requests) }
+
+// rawRequest is what is known of a request without decoding.
+type rawRequest struct {
+	firstEvent int   // index in events
+	sentUs     int64 // last byte written
+	status     int32
+	headersUs  int64  // −1: none
+	headRead   uint32 // which read completed the head
+
+	end      endKind
+	endUs    int64
+	endRead  uint32
+	endError string // for endFailed and endCancelled: why
+}
+
+type endKind uint8
+
+const (
+	endNever endKind = iota
+	endDone
+	endFailed
+	endCancelled
+)
+
+// rawEvent is the data of one event, undecoded.
+type rawEvent struct {
+	data []byte
+	tUs  int64
+	read uint32 // number of the read that completed it, within the request
+}
+
+// us returns t as microseconds since the start of the run.
+func (r *Recording) us(t time.Time) int64 { return t.Sub(r.start).Microseconds() }
+
+// An arena keeps copies of many small byte slices in large blocks, so that
+// recording an event allocates nothing in nearly all cases.
+type arena struct{ block []byte }
+
+const arenaBlock = 1 << 20
+
+func (a *arena) copy(b []byte) []byte {
+	if len(b) > cap(a.block)-len(a.block) {
+		if len(b) > arenaBlock/4 {
+			return append([]byte(nil), b...)
+		}
+		a.block = make([]byte, 0, arenaBlock)
+	}
+	n := len(a.block)
+	a.block = append(a.block, b...)
+	return a.block[n:len(a.block):len(a.block)]
+}

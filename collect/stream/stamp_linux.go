@@ -1,0 +1,120 @@
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A stampedReader reads from a TCP socket with the kernel's receive time of
+// the last segment that each read returned (SO_TIMESTAMPNS, socket(7)). The
+// figures then do not depend on when the scheduler lets this process run.
+type stampedReader struct {
+	raw syscall.RawConn
+	oob [64]byte
+
+	// Of the read in progress: fields, so that the callback needs no
+	// allocation per read.
+	buf       []byte
+	n, oobn   int
+	err       error
+	callback  func(fd uintptr) bool
+	lastEmpty time.Time // when the socket was last seen without data
+}
+
+// newStampedReader returns nil where the kernel refuses the option.
+func newStampedReader(c *net.TCPConn) *stampedReader {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var optErr error
+	err = raw.Control(func(fd uintptr) {
+		optErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+	})
+	if err != nil || optErr != nil {
+		return nil
+	}
+	s := &stampedReader{raw: raw, lastEmpty: time.Now()}
+	s.callback = func(fd uintptr) bool {
+		for {
+			s.n, s.oobn, _, _, s.err = unix.Recvmsg(int(fd), s.buf, s.oob[:], unix.MSG_DONTWAIT)
+			switch s.err {
+			case unix.EINTR:
+				continue
+			case unix.EAGAIN:
+				s.lastEmpty = time.Now()
+				return false // wait until there is something
+			}
+			return true
+		}
+	}
+	return s
+}
+
+func (s *stampedReader) read(b []byte) (int, arrival, error) {
+	s.buf, s.n, s.oobn, s.err = b, 0, 0, nil
+	err := s.raw.Read(s.callback)
+	now := time.Now()
+	if err == nil && s.err != nil {
+		err = os.NewSyscallError("recvmsg", s.err)
+	}
+	if err != nil {
+		if errors.Is(err, net.ErrClosed) {
+			err = net.ErrClosed
+		}
+		return 0, arrival{at: now}, err
+	}
+	if s.n == 0 {
+		return 0, arrival{at: now}, io.EOF
+	}
+	return s.n, s.arrival(now), nil
+}
+
+// arrival brings the kernel's receive time, which is wall-clock time, onto
+// the monotonic clock: both clocks are read at the same instant after the
+// read, so a wall clock that was set before it does no harm. If it was set
+// between arrival and read, the lateness comes out negative or longer than
+// the data can have waited, and the read's own time is used instead.
+func (s *stampedReader) arrival(now time.Time) arrival {
+	ns, ok := kernelTime(s.oob[:s.oobn])
+	if !ok {
+		return arrival{at: now}
+	}
+	late := time.Duration(now.UnixNano() - ns)
+	if late < 0 || late > now.Sub(s.lastEmpty)+time.Millisecond {
+		return arrival{at: now}
+	}
+	return arrival{at: now.Add(-late), late: late}
+}
+
+// kernelTime finds the SCM_TIMESTAMPNS control message: a timespec, in
+// nanoseconds since the Unix epoch.
+func kernelTime(oob []byte) (ns int64, ok bool) {
+	const header = unix.SizeofCmsghdr
+	for len(oob) >= header {
+		size := binary.NativeEndian.Uint64(oob)
+		level := binary.NativeEndian.Uint32(oob[8:])
+		typ := binary.NativeEndian.Uint32(oob[12:])
+		if size < header || size > uint64(len(oob)) {
+			return 0, false
+		}
+		if level == unix.SOL_SOCKET && typ == unix.SCM_TIMESTAMPNS && size >= header+16 {
+			sec := int64(binary.NativeEndian.Uint64(oob[header:]))
+			nsec := int64(binary.NativeEndian.Uint64(oob[header+8:]))
+			return sec*1e9 + nsec, true
+		}
+		next := (size + 7) &^ 7
+		if next > uint64(len(oob)) {
+			return 0, false
+		}
+		oob = oob[next:]
+	}
+	return 0, false
+}
