@@ -72,11 +72,11 @@ type Figures struct {
 	CompletedRequests Stat // requests that ended by themselves inside the window (prefill: samples measured); N is the number of requests
 
 	// Shown in addition.
-	GapP50Us, GapP90Us, GapP99Us, GapMaxUs Stat // gaps between neighbouring token events of a request, in the window, over all requests
+	GapP50Us, GapP90Us, GapP99Us, GapMaxUs Stat // gaps between neighbouring token events of a request, in the window, over all requests that did not fail
 	FirstAnswerUs                          Stat // time to first answer token of requests that reasoned first; median
 	ColdTTFTUs                             Stat // TTFT of the scout that measured this context's prefill
-	TokensPerEvent                         Stat // tokens / token events in the window: above 1 under speculation or a stream interval
-	FirstHalfTokPerS, SecondHalfTokPerS    Stat // the window's two halves
+	TokensPerEvent                         Stat // tokens / token events in the window; N is the number of events: above 1 under speculation or a stream interval
+	FirstHalfTokPerS, SecondHalfTokPerS    Stat // the window's two halves; N is the number of token events of the whole window
 	SlowestTokPerS, FastestTokPerS         Stat // the slowest and the fastest request by per-request tok/s
 	LoopFreeTokPerS                        Stat // Looped only: rate of the window before the first loop began; evidence, never a result
 	CachedShare                            Stat // cached prompt tokens / prompt tokens, 0 … 1; where the server says it
@@ -117,6 +117,13 @@ type Request struct {
 	PromptTokens int32 // runlog.Unknown
 	CachedTokens int32 // runlog.Unknown
 	TokenEvents  int   // events with tokens or text
+
+	WindowTokens int64 // of Tokens, those that arrived in the window; −1: unknown, or no window
+	WindowEvents int   // of TokenEvents, those that arrived in the window
+	ActiveUs     int64 // time between its first token and its end that lies in the window
+
+	EndedEarly bool   // ended by itself with fewer tokens than asked for, although the server was to ignore the end-of-text token
+	Note       string // what is odd about its token counts; "" nothing
 
 	FirstAnswerUs int64 // first content event after reasoning; −1: no reasoning came first, or no answer
 

@@ -1,0 +1,164 @@
+package ingest
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"speedmatrix/ingest/runlog"
+)
+
+// Build computes a whole run from what was recorded. cells holds the events
+// of every cell that has a file, and those of the warm-up under its key; it
+// is not kept. Build is Load without the files.
+func Build(id string, m *runlog.Manifest, cells map[runlog.Key]*runlog.Events, samples []runlog.Sample) *Run {
+	tel := indexTelemetry(samples)
+	r := &Run{ID: id, Manifest: m}
+	for _, c := range m.Cells {
+		r.add(fold(m, c, cells[c.Key()], tel))
+	}
+	for key, ev := range cells {
+		if key.Phase == runlog.PhaseWarmup {
+			w := fold(m, warmupCell(m, key), ev, tel)
+			r.Warmup = &w
+		}
+	}
+	r.finish()
+	return r
+}
+
+// Load reads a run directory and computes everything. It holds the events of
+// one cell at a time. Whatever breaks the format of any file of the run is
+// an error that names the file: a run is never shown without a part of it.
+func Load(dir string) (*Run, error) {
+	m, tel, err := open(dir)
+	if err != nil {
+		return nil, err
+	}
+	id, err := name(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{ID: id, Manifest: m}
+	for _, c := range m.Cells {
+		var ev *runlog.Events
+		if c.File != "" {
+			if ev, err = runlog.ReadEvents(dir, c.Key(), c.FileInfo); err != nil {
+				return nil, err
+			}
+		}
+		r.add(fold(m, c, ev, tel))
+	}
+	if m.Warmup != nil {
+		ev, err := readWarmup(dir, m)
+		if err != nil {
+			return nil, err
+		}
+		w := fold(m, warmupCell(m, ev.Key), ev, tel)
+		r.Warmup = &w
+	}
+	r.finish()
+	return r, nil
+}
+
+// LoadCell reads and computes one cell of a run directory and keeps its
+// events, which are nil when the cell has no file. ColdTTFTUs of a decode
+// cell stays unknown, and no note is moved to the run.
+func LoadCell(dir string, key runlog.Key) (*Cell, *runlog.Events, error) {
+	m, tel, err := open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	i := slices.IndexFunc(m.Cells, func(c runlog.Cell) bool { return c.Key() == key })
+	if i < 0 {
+		return nil, nil, fmt.Errorf("%s: no cell %s in the run", filepath.Join(dir, runlog.ManifestFile), key.Name())
+	}
+	var ev *runlog.Events
+	if c := m.Cells[i]; c.File != "" {
+		if ev, err = runlog.ReadEvents(dir, key, c.FileInfo); err != nil {
+			return nil, nil, err
+		}
+	}
+	c := fold(m, m.Cells[i], ev, tel)
+	return &c, ev, nil
+}
+
+func open(dir string) (*runlog.Manifest, telemetry, error) {
+	m, err := runlog.ReadManifest(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if m.Telemetry == nil {
+		return m, nil, nil
+	}
+	samples, err := runlog.ReadTelemetry(dir, m.Telemetry.FileInfo)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, indexTelemetry(samples), nil
+}
+
+// name returns the name of a run directory, also of "." and "..".
+func name(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("name run: %w", err)
+	}
+	return filepath.Base(abs), nil
+}
+
+// readWarmup reads the warm-up's events. The manifest does not say at which
+// of the planned contexts it ran; its file does, and the reader wants to be
+// told, so the contexts are tried, the likeliest first.
+func readWarmup(dir string, m *runlog.Manifest) (*runlog.Events, error) {
+	contexts := slices.Concat(m.Plan.ContextsTokens, m.Plan.PrefillContextsTokens)
+	slices.Sort(contexts)
+	slices.Reverse(contexts)
+	var first error
+	for _, c := range append(slices.Compact(contexts), 0) {
+		ev, err := runlog.ReadEvents(dir, runlog.Key{Phase: runlog.PhaseWarmup, ContextTokens: c, Concurrency: 1}, *m.Warmup)
+		if err == nil {
+			return ev, nil
+		}
+		first = cmp.Or(first, err)
+	}
+	return nil, first
+}
+
+// warmupCell makes the planned cell that the manifest has no entry for.
+func warmupCell(m *runlog.Manifest, key runlog.Key) runlog.Cell {
+	c := runlog.Cell{
+		Phase: key.Phase, ContextTokens: key.ContextTokens, Concurrency: key.Concurrency,
+		Outcome: runlog.OutcomeRecorded,
+	}
+	if m.Warmup != nil {
+		c.FileInfo = *m.Warmup
+	}
+	return c
+}
+
+func (r *Run) add(c Cell) {
+	if c.Phase == runlog.PhasePrefill {
+		r.Prefill = append(r.Prefill, c)
+	} else {
+		r.Decode = append(r.Decode, c)
+	}
+}
+
+// finish puts the cells in order and fills in what needs all of them.
+func (r *Run) finish() {
+	ascending := func(a, b Cell) int {
+		return cmp.Or(cmp.Compare(a.ContextTokens, b.ContextTokens), cmp.Compare(a.Concurrency, b.Concurrency))
+	}
+	slices.SortStableFunc(r.Prefill, ascending)
+	slices.SortStableFunc(r.Decode, ascending)
+	cold := make(map[int32]Stat)
+	for i := range r.Prefill {
+		cold[r.Prefill[i].ContextTokens] = r.Prefill[i].Figures.ColdTTFTUs
+	}
+	for i := range r.Decode {
+		r.Decode[i].Figures.ColdTTFTUs = cold[r.Decode[i].ContextTokens]
+	}
+	r.Notes = runNotes(r)
+}

@@ -1,0 +1,181 @@
+package ingest
+
+import "unicode"
+
+// loopLimits say what counts as a loop, in code points.
+type loopLimits struct {
+	maxPeriod int // longest period that is looked for
+	minCycles int // whole cycles, at least 2
+	minLength int // repeating code points
+}
+
+// The limits of method/1.
+const (
+	loopMaxPeriod = 32768
+	loopMinCycles = 4
+	loopMinLength = 4096
+)
+
+// need returns how many code points a loop of period p must have.
+func (l loopLimits) need(p int) int { return max(l.minLength, l.minCycles*p) }
+
+// A repetition is a stretch of a text that repeats itself exactly and can
+// be extended neither way: text[i] == text[i+period] for all i with start ≤
+// i and i+period < start+length.
+type repetition struct{ start, length, period int }
+
+// A loopFinder finds loops. It holds scratch space only.
+type loopFinder struct{ z []int32 }
+
+// find returns the first loop of text: the smallest start, then the
+// smallest period, among all maximal repetitions within the limits whose
+// period is not all white space.
+//
+// It takes O(n log maxPeriod) time whatever the text is, and O(n) for text
+// that does not repeat whole passages. Note: looking only at the end of the
+// text, as streaming detectors do, would miss a loop that the model left
+// again, and comparing every pair of positions is quadratic for "aaaa…".
+func (f *loopFinder) find(text []rune, lim loopLimits) (repetition, bool) {
+	if len(text) < lim.need(1) || !repeatsBlock(text, lim) {
+		return repetition{}, false
+	}
+	best := repetition{start: len(text)}
+	// Periods are looked for in ranges (lo, hi], each with its own spacing
+	// of anchors: so close that every loop covers an anchor and a whole
+	// period behind it, so wide that the work for all anchors is O(n).
+	lo, hi := 0, min(max(1, lim.minLength/lim.minCycles), lim.maxPeriod)
+	step := max(1, lim.minLength-hi)
+	for {
+		f.scan(text, lim, lo, hi, step, &best)
+		if hi == lim.maxPeriod {
+			break
+		}
+		lo, hi = hi, min(2*hi, lim.maxPeriod)
+		step = (lim.minCycles - 1) * lo
+	}
+	if best.start == len(text) {
+		return repetition{}, false
+	}
+	end := best.start + best.period
+	for end < len(text) && text[end] == text[end-best.period] {
+		end++
+	}
+	best.length = end - best.start
+	return best, true
+}
+
+// scan looks for loops with a period in (lo, hi] at anchors 0, step, 2·step,
+// … and lowers best. Every loop is found at the first anchor that it covers,
+// where its start is known exactly.
+func (f *loopFinder) scan(text []rune, lim loopLimits, lo, hi, step int, best *repetition) {
+	n := len(text)
+	for a := 0; a+lo+1 < n && best.start > a-step; a += step {
+		// How far text[a:] agrees with text[a+p:], for all p at once.
+		ahead := f.zed(text[a:min(n, a+lim.need(hi))])
+		last := min(hi, len(ahead)-1)
+		promising := false
+		for p := lo + 1; p <= last && !promising; p++ {
+			promising = p+int(ahead[p])+step > lim.need(p)
+		}
+		if !promising {
+			continue
+		}
+		forward := append([]int32(nil), ahead[:last+1]...)
+		// How far text[:a] agrees with text[:a+p] from the right, up to the
+		// anchor before: a repetition that reaches it was seen there.
+		back := min(a, step)
+		mirror := make([]rune, 0, 2*back+last)
+		for i := a - 1; i >= a-back; i-- {
+			mirror = append(mirror, text[i])
+		}
+		for i := a + last - 1; i >= a-back; i-- {
+			mirror = append(mirror, text[i])
+		}
+		behind := f.zed(mirror)
+		ink := a // first code point from the anchor on that is not white space
+		for ink < a+last && unicode.IsSpace(text[ink]) {
+			ink++
+		}
+		for p := lo + 1; p <= last; p++ {
+			b := 0
+			if back > 0 {
+				b = min(back, int(behind[back+last-p]))
+			}
+			switch {
+			case b == step: // seen at the anchor before
+			case p+int(forward[p])+b < lim.need(p):
+			case ink >= a+p: // the period is all white space
+			case a-b < best.start, a-b == best.start && p < best.period:
+				*best = repetition{start: a - b, period: p}
+			}
+		}
+	}
+}
+
+// zed returns the Z array of s: z[i] is the length of the longest common
+// prefix of s and s[i:], for i > 0. It is valid until the next call.
+func (f *loopFinder) zed(s []rune) []int32 {
+	if cap(f.z) < len(s) {
+		f.z = make([]int32, len(s))
+	}
+	z := f.z[:len(s)]
+	if len(z) > 0 {
+		z[0] = int32(len(s))
+	}
+	l, r := 0, 0
+	for i := 1; i < len(s); i++ {
+		k := 0
+		if i < r {
+			k = min(r-i, int(z[i-l]))
+		}
+		if i+k >= r {
+			for i+k < len(s) && s[k] == s[i+k] {
+				k++
+			}
+			l, r = i, i+k
+		}
+		z[i] = int32(k)
+	}
+	return z
+}
+
+// repeatsBlock reports whether text may hold a loop. A loop is so long that
+// it holds one of the blocks that begin at multiples of their length, and
+// the same block again a period later; texts that do not repeat such a
+// block, nearly all, need no closer look. It compares by a rolling hash, so
+// it may report true for nothing, but never false for a loop.
+func repeatsBlock(text []rune, lim loopLimits) bool {
+	block := (lim.minLength - (lim.minLength+lim.minCycles-1)/lim.minCycles) / 2
+	if block < 1 {
+		return true
+	}
+	const base = 0x9E3779B97F4A7C15
+	drop := uint64(1) // base to the power of block
+	for range block {
+		drop *= base
+	}
+	var seen [1 << 10]uint64       // a bit per class of hashes: nearly all positions end here
+	latest := make(map[uint64]int) // hash -> start of the latest block that has it
+	var h uint64
+	for end, c := range text {
+		h = h*base + uint64(c) + 1
+		start := end + 1 - block
+		if start < 0 {
+			continue
+		}
+		if start > 0 {
+			h -= (uint64(text[start-1]) + 1) * drop
+		}
+		class := (h * base) >> 48
+		if seen[class>>6]&(1<<(class&63)) != 0 {
+			if at, ok := latest[h]; ok && start-at <= lim.maxPeriod {
+				return true
+			}
+		}
+		if start%block == 0 {
+			seen[class>>6] |= 1 << (class & 63)
+			latest[h] = start
+		}
+	}
+	return false
+}

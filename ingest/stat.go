@@ -1,0 +1,44 @@
+package ingest
+
+import (
+	"math"
+	"slices"
+)
+
+// known returns a figure with n values behind it.
+func known(value float64, n int) Stat { return Stat{Value: value, N: n} }
+
+// median returns the middle value, or the mean of the two middle ones, and
+// how many there are. It does not change xs.
+func median(xs []float64) Stat {
+	n := len(xs)
+	if n == 0 {
+		return Stat{}
+	}
+	s := slices.Clone(xs)
+	slices.Sort(s)
+	if n%2 == 1 {
+		return known(s[n/2], n)
+	}
+	return known((s[n/2-1]+s[n/2])/2, n)
+}
+
+// percentile returns the p-th quantile, 0 ≤ p ≤ 1, of ascending values by
+// linear interpolation between the two nearest ranks: position p·(n−1).
+// At p = 0.5 it equals the median. DuckDB calls it quantile_cont.
+func percentile(ascending []int64, p float64) Stat {
+	n := len(ascending)
+	if n == 0 {
+		return Stat{}
+	}
+	pos := p * float64(n-1)
+	lo := int(math.Floor(pos))
+	if lo >= n-1 {
+		return known(float64(ascending[n-1]), n)
+	}
+	a, b := float64(ascending[lo]), float64(ascending[lo+1])
+	return known(a+(b-a)*(pos-float64(lo)), n)
+}
+
+// perSecond returns tokens over a time in microseconds as tokens per second.
+func perSecond(tokens, us int64) float64 { return float64(tokens) * 1e6 / float64(us) }
