@@ -113,7 +113,7 @@ func NewEstimator(observe Counter) *Estimator { return &Estimator{observe: obser
 
 const (
 	firstDraft = 150   // words
-	lastDraft  = 10000 // words: longer prompts are told by the rate
+	lastDraft  = 20000 // words: longer prompts are told by the rate
 	maxTwin    = 16384 // tokens: a longer twin would cost more than it tells
 	twinSample = -1 << 20
 )
