@@ -1,0 +1,74 @@
+package render
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	htmltemplate "html/template"
+	"io"
+	texttemplate "text/template"
+
+	"speedmatrix/render/internal/mdtext"
+	"speedmatrix/templates"
+)
+
+var htmlPages = htmltemplate.Must(htmltemplate.ParseFS(templates.FS, "*.html.tmpl"))
+
+// text/template escapes nothing: inline, cell and fence do, each for its place.
+var markdownPages = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap{
+	"inline": mdtext.Inline,
+	"cell":   mdtext.Cell,
+	"fence":  mdtext.Fence,
+}).ParseFS(templates.FS, "*.md.tmpl"))
+
+// An asset is a file that every page of a site shares.
+type asset struct {
+	name string // holds a hash of the content, so that it can be kept for ever
+	data []byte
+}
+
+func newAsset(stem, extension, file string) asset {
+	data, err := templates.FS.ReadFile(file)
+	if err != nil {
+		panic(err) // embedded
+	}
+	sum := sha256.Sum256(data)
+	return asset{stem + "." + hex.EncodeToString(sum[:6]) + extension, data}
+}
+
+// assets returns the style sheet and the icon.
+func assets() (style, icon asset) {
+	return newAsset("style", ".css", "style.css"), newAsset("icon", ".svg", "icon.svg")
+}
+
+// Markdown writes the page of one run as Markdown, for a file in the run's
+// own directory (README.md): its links lead to the run's files from there.
+func Markdown(w io.Writer, in Input) error {
+	v, err := newRunView(in, "", false)
+	if err != nil {
+		return err
+	}
+	b, err := markdown("run.md.tmpl", v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
+}
+
+func markdown(name string, view any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := markdownPages.ExecuteTemplate(&b, name, view); err != nil {
+		return nil, fmt.Errorf("render %s: %w", name, err)
+	}
+	return append(bytes.TrimSpace(b.Bytes()), '\n'), nil
+}
+
+func html(name string, view any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := htmlPages.ExecuteTemplate(&b, name, view); err != nil {
+		return nil, fmt.Errorf("render %s: %w", name, err)
+	}
+	return b.Bytes(), nil
+}
