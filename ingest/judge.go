@@ -23,7 +23,7 @@ const (
 	steadyShare        = 0.03 // not steady when the halves differ by more, relative to the whole
 	clockDropShare     = 0.1  // a fall of the SM clock that is worth a note
 	sumShare           = 0.25 // total and per-request rates that differ by more are worth a note
-	maxEvidence        = 20   // pieces of evidence of one status; a last one says how many more there were
+	maxEvidence        = 20   // requests in the evidence of one status; a last piece says how many more there were
 )
 
 // Notes that Build says once for the run when every cell has them.
@@ -60,11 +60,7 @@ func (j *judge) verdict() (Status, []Evidence) {
 	}
 	var all []Evidence
 	for _, s := range Statuses() {
-		found := rules[s](j)
-		if n := len(found) - maxEvidence; n > 0 {
-			found = append(found[:maxEvidence], about(fmt.Sprintf("… and %s more", grouped(int64(n)))))
-		}
-		for _, e := range found {
+		for _, e := range rules[s](j) {
 			e.Status = s
 			all = append(all, e)
 		}
@@ -77,6 +73,15 @@ func (j *judge) verdict() (Status, []Evidence) {
 
 // about is evidence that concerns no single request or instant.
 func about(text string) Evidence { return Evidence{Text: text, Stream: -1, Request: -1, TUs: -1} }
+
+// capped keeps the evidence of the first requests and says how many more
+// there were.
+func capped(found []Evidence) []Evidence {
+	if n := len(found) - maxEvidence; n > 0 {
+		return append(found[:maxEvidence], about(fmt.Sprintf("… and %s more", grouped(int64(n)))))
+	}
+	return found
+}
 
 // of is evidence about one request.
 func of(r *Request, tUs int64, text string) Evidence {
@@ -189,8 +194,8 @@ func (j *judge) failed() []Evidence {
 		}
 		requests = append(requests, of(r, r.EndUs, text))
 	}
-	slices.SortStableFunc(requests, func(a, b Evidence) int { return cmp.Compare(a.TUs, b.TUs) })
-	found = append(found, requests...)
+	slices.SortStableFunc(requests, byTime)
+	found = append(found, capped(requests)...)
 	if early > 0 {
 		text := fmt.Sprintf("%s of the %s requests that ended by themselves ended early, before the %s tokens asked for",
 			grouped(int64(early)), grouped(int64(ended)), grouped(int64(j.m.Plan.MaxOutputTokens)))
@@ -210,6 +215,8 @@ func (j *judge) failed() []Evidence {
 	}
 	return found
 }
+
+func byTime(a, b Evidence) int { return cmp.Compare(a.TUs, b.TUs) }
 
 func delivered(r Request) bool { return r.TokenEvents > 0 }
 
@@ -231,7 +238,8 @@ func (j *judge) looped() []Evidence {
 			j.note(noteNoText)
 		}
 	}
-	return found
+	slices.SortStableFunc(found, byTime)
+	return capped(found)
 }
 
 // clientLimited judges by what limits each arrival clock: user-space times
@@ -346,6 +354,7 @@ func (j *judge) cached() []Evidence {
 			}
 		}
 	}
+	found = capped(found)
 	if prompts == 0 {
 		return found
 	}

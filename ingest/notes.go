@@ -33,7 +33,7 @@ func (j *judge) lint() {
 		}
 	}
 	if n := g.TTFTUs.N; n > 0 && n < int(c.Concurrency) {
-		j.note("TTFT is the median of %s requests, fewer than the %s sent at once", grouped(int64(n)), grouped(int64(c.Concurrency)))
+		j.note("TTFT is the median of only %s of %s requests", grouped(int64(n)), grouped(int64(len(c.Requests))))
 	}
 	if !g.TotalTokPerS.Known() && slices.ContainsFunc(c.Requests, func(r Request) bool { return r.WindowEvents > 0 }) {
 		j.note("tok/s unknown: the server did not say how many tokens arrived in the window")
