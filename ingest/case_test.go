@@ -387,6 +387,9 @@ func TestCase_BR077_PrefillByTheServersCount(t *testing.T) {
 	c := Fold(manifest(), tp.planned(), &tp.ev, nil)
 	stat(t, "prefill tok/s", c.Figures.PrefillTokPerS, 11656, 1)
 	stat(t, "prompt tokens", c.Figures.PromptTokens, 5828, 1)
+	if !hasNote(c, "prompts had 5,828 tokens, not the 10,000 planned") {
+		t.Errorf("notes %q, want the true size", c.Notes)
+	}
 }
 
 func counter(name string, index int32, tUs int64, v float64) runlog.Sample {

@@ -22,6 +22,7 @@ const (
 	templateTokens     = 64   // … if the counters say more than this, which a chat template may share
 	steadyShare        = 0.03 // not steady when the halves differ by more, relative to the whole
 	clockDropShare     = 0.1  // a fall of the SM clock that is worth a note
+	promptShare        = 0.01 // prompts that differ more from the planned context are worth a note
 	sumShare           = 0.25 // total and per-request rates that differ by more are worth a note
 	maxEvidence        = 20   // requests in the evidence of one status; a last piece says how many more there were
 )

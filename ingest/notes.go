@@ -12,10 +12,13 @@ import (
 // lint notes what a reader of one cell should know and no status says.
 func (j *judge) lint() {
 	c := j.cell
+	g := &c.Figures
+	if p, planned := g.PromptTokens, float64(c.ContextTokens); p.Known() && max(p.Value-planned, planned-p.Value) > promptShare*planned {
+		j.note("prompts had %s tokens, not the %s planned", decimal(p.Value), decimal(planned))
+	}
 	if !j.sent || c.Phase != runlog.PhaseDecode {
 		return
 	}
-	g := &c.Figures
 	if c.Ready != nil && c.Ready.TimedOut {
 		j.note("warm-up timed out")
 	}
