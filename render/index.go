@@ -63,7 +63,7 @@ func newIndexRow(run *ingest.Run) indexRow {
 	}
 	counts := statusCounts(run)
 	var words []string
-	for _, s := range append([]ingest.Status{ingest.Valid}, ingest.Statuses()...) {
+	for _, s := range append([]ingest.Status{ingest.Valid}, legendOrder()...) {
 		if n := counts[s]; n > 0 {
 			words = append(words, format.Int(int64(n))+" "+s.String())
 		}

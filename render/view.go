@@ -525,11 +525,18 @@ func speedStep(v, fastest float64) int {
 	return step
 }
 
+// legendOrder returns every status but Valid in the order of the legend: that
+// of precedence, but Looped first, as the pages have it that ours follow.
+func legendOrder() []ingest.Status {
+	rest := slices.DeleteFunc(ingest.Statuses(), func(s ingest.Status) bool { return s == ingest.Looped })
+	return append([]ingest.Status{ingest.Looped}, rest...)
+}
+
 // legend returns the sentences of the statuses that occur, in fixed order.
 func legend(run *ingest.Run) string {
 	var sentences []string
 	counts := statusCounts(run)
-	for _, s := range ingest.Statuses() {
+	for _, s := range legendOrder() {
 		if counts[s] > 0 {
 			sentences = append(sentences, s.Sentence())
 		}
