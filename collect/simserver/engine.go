@@ -52,7 +52,6 @@ type emission struct {
 	cached  int  // prompt tokens that came from the cache
 	looping bool // the output repeats from Loop.After on
 	finish  finish
-	seq     *sequence
 }
 
 // An engine is vLLM's scheduler and model runner as a state machine without
@@ -302,7 +301,7 @@ func (e *engine) sample(s *sequence, now time.Time) {
 	}
 	if first || f != finishNone || s.unsent >= s.every {
 		if s.linger == 0 {
-			s.sink(emission{tokens: s.unsent, cached: s.cached, looping: s.looping, finish: f, seq: s})
+			s.sink(emission{tokens: s.unsent, cached: s.cached, looping: s.looping, finish: f})
 		}
 		s.unsent = 0
 	}

@@ -206,6 +206,10 @@ func metricsPage(cfg Config, engines []stats, started time.Time) []byte {
 			x.line(name+"_count", e, "", n)
 			x.line(name+"_sum", e, "", h.sum)
 		}
+		x.head(name+"_created", "gauge", help)
+		for e := range engines {
+			x.line(name+"_created", e, "", created)
+		}
 	}
 
 	gauge("vllm:num_requests_running", "Number of requests in model execution batches.", "",
@@ -323,7 +327,7 @@ func (x *exposition) cacheConfig(cfg Config) {
 		perRequest := (cfg.MaxModelLen + cfg.BlockSize - 1) / cfg.BlockSize
 		concurrency := float64(blocks) / float64(perRequest)
 		pairs = append(pairs,
-			[2]string{"kv_cache_max_concurrency", strconv.FormatFloat(concurrency, 'g', -1, 64)},
+			[2]string{"kv_cache_max_concurrency", pythonFloat(concurrency)},
 			[2]string{"kv_cache_size_tokens", strconv.Itoa(int(concurrency * float64(cfg.MaxModelLen)))})
 	}
 	slices.SortFunc(pairs, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })

@@ -62,8 +62,8 @@ type streamer struct {
 	g    *generation
 	enc  *encoder
 	buf  []byte
-	sent int // chunks with tokens, buffered ones included
-	role bool
+	sent int  // chunks with tokens, buffered ones included
+	role bool // the role chunks are written
 
 	truth TruthEvent // of the next write
 }
@@ -180,16 +180,20 @@ func (st *streamer) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// add appends what an emission adds.
-func (st *streamer) add(it item) {
-	if !st.role {
-		st.role = true
-		if st.enc.chat {
-			for _, c := range st.g.choices {
-				st.buf = st.enc.roleChunk(st.buf, c.part.index)
-			}
+// open appends the role chunks, once. They come with the first output, not
+// with the headers.
+func (st *streamer) open() {
+	if !st.role && st.enc.chat {
+		for _, c := range st.g.choices {
+			st.buf = st.enc.roleChunk(st.buf, c.part.index)
 		}
 	}
+	st.role = true
+}
+
+// add appends what an emission adds.
+func (st *streamer) add(it item) {
+	st.open()
 	c := it.choice
 	c.advance(it.em, st.enc.tool)
 	c.owed += it.em.tokens
@@ -249,6 +253,7 @@ func (st *streamer) strike(ctx context.Context, a FaultAct) (string, FaultAct) {
 		st.buf = st.enc.done(st.enc.errorEvent(st.buf, ""))
 		name = "empty-error"
 	case ActAbort:
+		st.open()
 		for _, c := range st.g.choices {
 			if !c.done {
 				c.advance(emission{finish: finishAbort, cached: c.cached, looping: c.gen.looping}, "")
