@@ -162,19 +162,21 @@ func (e *Events) checkNext(i int) *damage {
 // of its kind can't have.
 func (e *Events) checkValues(i int) *damage {
 	kind := e.Kind[i]
+	tokens, prompt, cached, completion := e.Tokens[i], e.PromptTokens[i], e.CachedTokens[i], e.CompletionTokens[i]
 	delivers := kind == KindChunk || kind == KindUsage
-	for _, c := range [...]struct {
-		name  string
-		value int32
-	}{
-		{"tokens", e.Tokens[i]}, {"prompt_tokens", e.PromptTokens[i]},
-		{"cached_tokens", e.CachedTokens[i]}, {"completion_tokens", e.CompletionTokens[i]},
-	} {
-		switch {
-		case c.value < Unknown:
-			return rowf(i, "%s: got %d, want 0 or more, or null", c.name, c.value)
-		case c.value != Unknown && !delivers:
-			return rowf(i, "%s: got %d, want null in a row of kind %s", c.name, c.value, kind)
+	if min(tokens, prompt, cached, completion) < Unknown || !delivers && max(tokens, prompt, cached, completion) > Unknown {
+		for _, c := range []struct {
+			name  string
+			value int32
+		}{
+			{"tokens", tokens}, {"prompt_tokens", prompt}, {"cached_tokens", cached}, {"completion_tokens", completion},
+		} {
+			switch {
+			case c.value < Unknown:
+				return rowf(i, "%s: got %d, want 0 or more, or null", c.name, c.value)
+			case c.value != Unknown && !delivers:
+				return rowf(i, "%s: got %d, want null in a row of kind %s", c.name, c.value, kind)
+			}
 		}
 	}
 	switch status := e.Status[i]; {

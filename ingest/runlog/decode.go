@@ -1,11 +1,5 @@
 package runlog
 
-import (
-	"strconv"
-
-	"github.com/parquet-go/parquet-go/format"
-)
-
 // decodeEvents decodes and checks an event file of the given key.
 func decodeEvents(data []byte, key Key) (ev *Events, err *damage) {
 	defer func() { // the last line of defence: the walks should have found it
@@ -28,14 +22,14 @@ func decodeEvents(data []byte, key Key) (ev *Events, err *damage) {
 	if ev.TUs, err = f.readInt64s(at["t_us"]); err != nil { // first: it confirms the number of rows
 		return nil, err
 	}
-	for _, c := range []struct{ name, want string }{
-		{"phase", string(key.Phase)},
-		{"context_tokens", strconv.Itoa(int(key.ContextTokens))},
-		{"concurrency", strconv.Itoa(int(key.Concurrency))},
-	} {
-		if err = f.readConstant(at[c.name], c.want); err != nil {
-			return nil, err
-		}
+	if err = f.readConstantWord(at["phase"], string(key.Phase)); err != nil {
+		return nil, err
+	}
+	if err = f.readConstantNumber(at["context_tokens"], key.ContextTokens); err != nil {
+		return nil, err
+	}
+	if err = f.readConstantNumber(at["concurrency"], key.Concurrency); err != nil {
+		return nil, err
 	}
 	for _, c := range []struct {
 		name string
@@ -108,26 +102,27 @@ func decodeSamples(data []byte) (samples []Sample, err *damage) {
 	return samples, checkSamples(samples)
 }
 
-// readConstant holds a column against the one value that all its rows must
-// have: what the file's name and metadata say.
-func (f *parquetFile) readConstant(index int, want string) *damage {
-	name := f.columns[index].name
-	if f.columns[index].kind == format.Int32 {
-		numbers, d := f.readInt32s(index)
-		if d != nil {
-			return d
-		}
-		for i, n := range numbers {
-			if strconv.Itoa(int(n)) != want {
-				return rowf(i, "%s: got %d, want %s", name, n, want)
-			}
-		}
-		return nil
+// readConstantNumber holds a column against the one value that all its rows
+// must have: what the file's name and metadata say.
+func (f *parquetFile) readConstantNumber(index int, want int32) *damage {
+	numbers, d := f.readInt32s(index)
+	if d != nil {
+		return d
 	}
+	for i, got := range numbers {
+		if got != want {
+			return rowf(i, "%s: got %d, want %d", f.columns[index].name, got, want)
+		}
+	}
+	return nil
+}
+
+// readConstantWord is readConstantNumber for a string column.
+func (f *parquetFile) readConstantWord(index int, want string) *damage {
 	return f.readIndexed(index, func(p page, words []string, indexes []int32) *damage {
 		for i, word := range indexes {
 			if words[word] != want {
-				return rowf(p.firstRow+i, "%s: got %q, want %q", name, clip(words[word]), want)
+				return rowf(p.firstRow+i, "%s: got %q, want %q", f.columns[index].name, clip(words[word]), want)
 			}
 		}
 		return nil

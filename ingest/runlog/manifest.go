@@ -37,6 +37,10 @@ type Manifest struct {
 	// going on or after an interruption.
 	Finished bool `json:"finished"`
 
+	// ResumedUs holds the instants at which an interrupted run was gone on
+	// with, by another process of the collector.
+	ResumedUs []int64 `json:"resumed_us,omitempty"`
+
 	Launch    Launch     `json:"launch"`
 	Engine    Engine     `json:"engine"`
 	Model     Model      `json:"model"`

@@ -1,0 +1,72 @@
+package runlog
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+const benchRows = 100_000
+
+func BenchmarkEncodeEvents(b *testing.B) {
+	ev := cellEvents(1, benchRows)
+	var data bytes.Buffer
+	b.ReportAllocs()
+	for b.Loop() {
+		data.Reset()
+		if err := encodeEvents(&data, ev); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perEvent(b, ev.Len())
+	b.ReportMetric(float64(data.Len())/float64(ev.Len()), "B/event")
+}
+
+// What the collector waits for between two cells.
+func BenchmarkWriteEvents(b *testing.B) {
+	ev := cellEvents(1, benchRows)
+	dir := newRun(b)
+	for b.Loop() {
+		if _, err := WriteEvents(dir, ev); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perEvent(b, ev.Len())
+}
+
+func BenchmarkReadEvents(b *testing.B) {
+	ev := cellEvents(1, benchRows)
+	dir := newRun(b)
+	info, err := WriteEvents(dir, ev)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ReadEvents(dir, ev.Key, info); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perEvent(b, ev.Len())
+}
+
+// What Check costs of a read.
+func BenchmarkCheck(b *testing.B) {
+	ev := cellEvents(1, benchRows)
+	for b.Loop() {
+		if err := ev.Check(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perEvent(b, ev.Len())
+}
+
+func perEvent(b *testing.B, events int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(events), "ns/event")
+}
+
+var _ = io.EOF
+var _ = os.Args
+var _ = filepath.Join
