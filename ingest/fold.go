@@ -143,6 +143,7 @@ func (f *folder) request(lo, hi int) Request {
 	r := Request{
 		Stream: ev.Stream[lo], Request: ev.Request[lo], FirstRow: lo, Rows: hi - lo,
 		SentUs: ev.TUs[lo], HeadersUs: -1, FirstUs: -1, LastUs: -1, EndUs: -1, FirstAnswerUs: -1,
+		LongestGapUs: -1, LongestGapAt: -1,
 		Status: runlog.Unknown, Tokens: -1, FirstTokens: -1, WindowTokens: -1,
 		PromptTokens: runlog.Unknown, CachedTokens: runlog.Unknown,
 	}
@@ -217,7 +218,11 @@ func (f *folder) request(lo, hi int) Request {
 			if r.FirstUs < 0 {
 				r.FirstUs, r.FirstTokens = t, n
 			} else if f.win.contains(t) {
-				f.gaps = append(f.gaps, t-r.LastUs)
+				gap := t - r.LastUs
+				f.gaps = append(f.gaps, gap)
+				if gap > r.LongestGapUs {
+					r.LongestGapUs, r.LongestGapAt = gap, t
+				}
 			}
 			r.LastUs = t
 			r.TokenEvents++

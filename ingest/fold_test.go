@@ -369,6 +369,34 @@ func TestWindowIsOpenBelowAndClosedAbove(t *testing.T) {
 	stat(t, "completed after the close", c.Figures.CompletedRequests, 0, 1)
 }
 
+// TestEveryFigureHasAName: a figure that Named forgets would be missing from
+// every data file.
+func TestEveryFigureHasAName(t *testing.T) {
+	var f Figures
+	v := reflect.ValueOf(&f).Elem()
+	for i := range v.NumField() {
+		v.Field(i).Set(reflect.ValueOf(Stat{float64(i), 1}))
+	}
+	named := f.Named()
+	if len(named) != v.NumField() {
+		t.Fatalf("got %d names, want %d", len(named), v.NumField())
+	}
+	seen := map[string]bool{}
+	for i, n := range named {
+		if n.Value != float64(i) || seen[n.Name] {
+			t.Errorf("name %d is %q for figure %v: out of order, or twice", i, n.Name, n.Value)
+		}
+		seen[n.Name] = true
+	}
+}
+
+func TestLongestGap(t *testing.T) {
+	_, r := one(t, "100 CU \"a\" 1\n160 CU \"b\" 2\n180 CU \"c\" 3\n181 DONE")
+	if r.LongestGapUs != 60_000 || r.LongestGapAt != 161_000 {
+		t.Errorf("longest gap %d ending at %d, want 60000 at 161000", r.LongestGapUs, r.LongestGapAt)
+	}
+}
+
 // TestAHalfWithoutTokensIsZero: a stall is measured, not unknown.
 func TestAHalfWithoutTokensIsZero(t *testing.T) {
 	tp := newTape(runlog.PhaseDecode, 8, 1)

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -42,13 +43,11 @@ func Load(dir string) (*Run, error) {
 	}
 	r := &Run{ID: id, Manifest: m}
 	for _, c := range m.Cells {
-		var ev *runlog.Events
-		if c.File != "" {
-			if ev, err = runlog.ReadEvents(dir, c.Key(), c.FileInfo); err != nil {
-				return nil, err
-			}
+		cell, err := loadCell(dir, m, c, tel)
+		if err != nil {
+			return nil, err
 		}
-		r.add(fold(m, c, ev, tel))
+		r.add(cell)
 	}
 	if m.Warmup != nil {
 		ev, err := readWarmup(dir, m)
@@ -62,26 +61,45 @@ func Load(dir string) (*Run, error) {
 	return r, nil
 }
 
-// LoadCell reads and computes one cell of a run directory and keeps its
-// events, which are nil when the cell has no file. ColdTTFTUs of a decode
-// cell stays unknown, and no note is moved to the run.
-func LoadCell(dir string, key runlog.Key) (*Cell, *runlog.Events, error) {
+// LoadCell reads and computes one planned cell of a run directory, and
+// nothing else of it but what the cell's figures need. No note of the cell
+// is moved to the run.
+func LoadCell(dir string, key runlog.Key) (*runlog.Manifest, *Cell, error) {
 	m, tel, err := open(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	i := slices.IndexFunc(m.Cells, func(c runlog.Cell) bool { return c.Key() == key })
 	if i < 0 {
-		return nil, nil, fmt.Errorf("%s: no cell %s in the run", filepath.Join(dir, runlog.ManifestFile), key.Name())
+		return nil, nil, fmt.Errorf("%s: %w %s", filepath.Join(dir, runlog.ManifestFile), ErrNoCell, key.Name())
 	}
-	var ev *runlog.Events
-	if c := m.Cells[i]; c.File != "" {
-		if ev, err = runlog.ReadEvents(dir, key, c.FileInfo); err != nil {
+	c, err := loadCell(dir, m, m.Cells[i], tel)
+	if err != nil {
+		return nil, nil, err
+	}
+	cold := runlog.Key{Phase: runlog.PhasePrefill, ContextTokens: key.ContextTokens, Concurrency: 1}
+	if i := slices.IndexFunc(m.Cells, func(c runlog.Cell) bool { return c.Key() == cold }); i >= 0 && key != cold {
+		prefill, err := loadCell(dir, m, m.Cells[i], tel)
+		if err != nil {
 			return nil, nil, err
 		}
+		c.Figures.ColdTTFTUs = prefill.Figures.ColdTTFTUs
 	}
-	c := fold(m, m.Cells[i], ev, tel)
-	return &c, ev, nil
+	return m, &c, nil
+}
+
+// ErrNoCell is the error of asking for a cell that was not planned.
+var ErrNoCell = errors.New("the run has no cell")
+
+func loadCell(dir string, m *runlog.Manifest, c runlog.Cell, tel telemetry) (Cell, error) {
+	if c.File == "" {
+		return fold(m, c, nil, tel), nil
+	}
+	ev, err := runlog.ReadEvents(dir, c.Key(), c.FileInfo)
+	if err != nil {
+		return Cell{}, err
+	}
+	return fold(m, c, ev, tel), nil
 }
 
 func open(dir string) (*runlog.Manifest, telemetry, error) {

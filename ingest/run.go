@@ -82,6 +82,42 @@ type Figures struct {
 	CachedShare                            Stat // cached prompt tokens / prompt tokens, 0 … 1; where the server says it
 }
 
+// A NamedStat is a figure with the name under which data files carry it.
+// The name says the unit.
+type NamedStat struct {
+	Name string
+	Stat
+}
+
+// Named lists every figure in the order of its declaration.
+func (f *Figures) Named() []NamedStat {
+	return []NamedStat{
+		{"prefill_tok_per_s", f.PrefillTokPerS},
+		{"prompt_tokens", f.PromptTokens},
+		{"total_tok_per_s", f.TotalTokPerS},
+		{"output_tokens", f.OutputTokens},
+		{"measured_for_us", f.WindowUs},
+		{"per_request_tok_per_s", f.PerRequestTokPerS},
+		{"ttft_us", f.TTFTUs},
+		{"time_between_tokens_us", f.BetweenTokensUs},
+		{"average_active_requests", f.ActiveRequests},
+		{"completed_requests", f.CompletedRequests},
+		{"gap_p50_us", f.GapP50Us},
+		{"gap_p90_us", f.GapP90Us},
+		{"gap_p99_us", f.GapP99Us},
+		{"gap_max_us", f.GapMaxUs},
+		{"first_answer_us", f.FirstAnswerUs},
+		{"cold_ttft_us", f.ColdTTFTUs},
+		{"tokens_per_event", f.TokensPerEvent},
+		{"first_half_tok_per_s", f.FirstHalfTokPerS},
+		{"second_half_tok_per_s", f.SecondHalfTokPerS},
+		{"slowest_request_tok_per_s", f.SlowestTokPerS},
+		{"fastest_request_tok_per_s", f.FastestTokPerS},
+		{"loop_free_tok_per_s", f.LoopFreeTokPerS},
+		{"cached_share_of_prompt_tokens", f.CachedShare},
+	}
+}
+
 // Counts says what became of a cell's requests. Launched = Completed +
 // Failed + Cancelled + Unfinished always holds.
 type Counts struct {
@@ -121,6 +157,8 @@ type Request struct {
 	WindowTokens int64 // of Tokens, those that arrived in the window; −1: unknown, or no window
 	WindowEvents int   // of TokenEvents, those that arrived in the window
 	ActiveUs     int64 // time between its first token and its end that lies in the window
+	LongestGapUs int64 // longest gap between its token events that ended in the window; −1: none
+	LongestGapAt int64 // instant at which that gap ended; −1: none
 
 	EndedEarly bool   // ended by itself with fewer tokens than asked for, although the server was to ignore the end-of-text token
 	Note       string // what is odd about its token counts; "" nothing
