@@ -193,9 +193,8 @@ func overview(r *ingest.Run) string {
 		gpus = append(gpus, g.Name)
 	}
 	line("hardware", append(append([]string{m.Hardware.Type}, gpus...), m.Hardware.CPU)...)
-	line("plan", fmt.Sprintf("%d contexts × %d concurrency levels", len(p.ContextsTokens), len(p.Concurrency)),
-		fmt.Sprintf("%d prefill contexts", len(p.PrefillContextsTokens)),
-		fmt.Sprintf("%g s each", float64(p.DurationUs)/1e6), whole(p.MaxOutputTokens)+" tokens out")
+	line("contexts", list(p.ContextsTokens), "prefill at "+list(p.PrefillContextsTokens))
+	line("requests", list(p.Concurrency)+" at once", whole(p.MaxOutputTokens)+" tokens out", fmt.Sprintf("%g s each", float64(p.DurationUs)/1e6))
 	line("tokens", "counted by "+p.TokenCounting, "text: "+p.Text)
 	capacity := "KV cache of unknown size"
 	if m.Capacity.KVCacheTokens > 0 {
@@ -244,6 +243,15 @@ func overview(r *ingest.Run) string {
 		}
 	}
 	return b.String()
+}
+
+// list writes token counts or concurrency levels, plainly.
+func list(values []int32) string {
+	var parts []string
+	for _, v := range values {
+		parts = append(parts, strconv.Itoa(int(v)))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
 func fact(f *runlog.Fact) string {
