@@ -144,7 +144,7 @@ func figureOf(f ingest.Figures) map[string]figure {
 
 func newFigure(s ingest.Stat) figure {
 	v := value(s)
-	if math.IsNaN(v) || math.IsInf(v, 0) {
+	if math.IsNaN(v) {
 		return figure{}
 	}
 	return figure{&v, s.N}

@@ -28,7 +28,7 @@ func trust(run *ingest.Run) []string {
 	}
 	list = append(list, "This is one launch of the server: nothing here says how far another launch would differ.")
 	if best(run) != nil {
-		list = append(list, "Colour in the matrix: stronger is faster, and each step is a factor of two.")
+		list = append(list, "Colour in the matrix: stronger is faster, on a logarithmic scale.")
 	}
 	for _, n := range run.Notes {
 		list = append(list, sentence(n))

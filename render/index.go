@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"speedmatrix/ingest"
 	"speedmatrix/render/internal/format"
@@ -41,7 +42,7 @@ func newIndexView(runs []*ingest.Run) *indexView {
 func sortedRuns(runs []*ingest.Run) []*ingest.Run {
 	return slices.SortedStableFunc(slices.Values(runs), func(a, b *ingest.Run) int {
 		return cmp.Or(
-			cmp.Compare(modelName(a.Manifest.Model), modelName(b.Manifest.Model)),
+			cmp.Compare(strings.ToLower(modelName(a.Manifest.Model)), strings.ToLower(modelName(b.Manifest.Model))),
 			cmp.Compare(hardwareName(a.Manifest.Hardware), hardwareName(b.Manifest.Hardware)),
 			a.Manifest.StartedAt.Compare(b.Manifest.StartedAt),
 			cmp.Compare(a.ID, b.ID),

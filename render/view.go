@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"math/big"
 	"net/url"
 	"path"
 	"regexp"
@@ -174,9 +175,9 @@ func join(separator string, parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), separator)
 }
 
-// value returns a figure's value, and NaN where there is none.
+// value returns a figure's value, and NaN where there is no finite one.
 func value(s ingest.Stat) float64 {
-	if !s.Known() {
+	if !s.Known() || math.IsInf(s.Value, 0) {
 		return math.NaN()
 	}
 	return s.Value
@@ -473,13 +474,14 @@ func newMatrix(run *ingest.Run, labels map[int32]string) *matrix {
 	}
 	type at struct{ context, concurrency int32 }
 	byPlace := map[at]*ingest.Cell{}
-	fastest := math.NaN()
+	var speeds []float64
 	for _, c := range cells {
 		byPlace[at{c.ContextTokens, c.Concurrency}] = c
-		if v := value(results(c).TotalTokPerS); !(v <= fastest) && !math.IsNaN(v) {
-			fastest = v
+		if v := value(results(c).TotalTokPerS); !math.IsNaN(v) {
+			speeds = append(speeds, v)
 		}
 	}
+	scale := newSpeedScale(speeds)
 	m := &matrix{}
 	columns := distinct(cells, concurrencyOf)
 	for _, n := range columns {
@@ -488,7 +490,7 @@ func newMatrix(run *ingest.Run, labels map[int32]string) *matrix {
 	for _, t := range distinct(cells, contextOf) {
 		row := matrixRow{Context: labels[t]}
 		for _, n := range columns {
-			row.Cells = append(row.Cells, newMatrixCell(byPlace[at{t, n}], fastest))
+			row.Cells = append(row.Cells, newMatrixCell(byPlace[at{t, n}], scale))
 		}
 		m.Rows = append(m.Rows, row)
 	}
@@ -496,7 +498,7 @@ func newMatrix(run *ingest.Run, labels map[int32]string) *matrix {
 }
 
 // newMatrixCell returns an em dash for a place that was not planned.
-func newMatrixCell(c *ingest.Cell, fastest float64) matrixCell {
+func newMatrixCell(c *ingest.Cell, scale speedScale) matrixCell {
 	switch {
 	case c == nil:
 		return matrixCell{Status: format.Unknown, Slug: "none"}
@@ -504,23 +506,50 @@ func newMatrixCell(c *ingest.Cell, fastest float64) matrixCell {
 		return matrixCell{Status: c.Status.String(), Slug: c.Status.Slug()}
 	}
 	total := value(c.Figures.TotalTokPerS)
-	return matrixCell{
-		Total: format.TokPerS(total),
-		TTFT:  format.Millis(value(c.Figures.TTFTUs)) + " TTFT",
-		Step:  speedStep(total, fastest),
+	k := matrixCell{Total: format.TokPerS(total), TTFT: format.Millis(value(c.Figures.TTFTUs)) + " TTFT"}
+	if !math.IsNaN(total) {
+		k.Step = scale.step(total)
 	}
+	return k
 }
 
 // speedSteps is the number of colours that the matrix has for speeds.
 const speedSteps = 10
 
-// speedStep returns the colour of a speed: the last for the fastest cell,
-// one less for each halving. Halving is exact, so every machine picks the
-// same colour, which logarithms would not promise.
-func speedStep(v, fastest float64) int {
-	step := speedSteps - 1
-	for limit := fastest / 2; step > 0 && !(v > limit); limit /= 2 {
-		step--
+// A speedScale gives the speeds of one matrix their colours, at equal
+// ratios from the slowest to the fastest.
+type speedScale struct{ slowest, fastest *big.Float }
+
+// newSpeedScale returns the scale of the given speeds. It spans a factor of
+// eight at least, so that colours don't exaggerate small differences.
+func newSpeedScale(speeds []float64) speedScale {
+	if len(speeds) == 0 {
+		return speedScale{new(big.Float), new(big.Float)}
+	}
+	fastest := slices.Max(speeds)
+	return speedScale{big.NewFloat(min(slices.Min(speeds), fastest/8)), big.NewFloat(fastest)}
+}
+
+// step returns the colour of a speed, 0 … speedSteps − 1: the number of
+// limits slowest^((n−k)/n) × fastest^(k/n), k = 1 … n, that it reaches. Both
+// sides are raised to the power of n and compared exactly: every machine
+// picks the same colour, which logarithms would not promise.
+func (s speedScale) step(v float64) int {
+	const n = speedSteps - 1
+	power := func(base *big.Float, exponent int) *big.Float {
+		p := new(big.Float).SetPrec(53 * n).SetInt64(1)
+		for range exponent {
+			p.Mul(p, base)
+		}
+		return p
+	}
+	reached := power(big.NewFloat(v), n)
+	step := 0
+	for k := 1; k <= n; k++ {
+		limit := power(s.slowest, n-k)
+		if reached.Cmp(limit.Mul(limit, power(s.fastest, k))) >= 0 {
+			step = k
+		}
 	}
 	return step
 }

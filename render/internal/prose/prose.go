@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -132,49 +133,77 @@ func replaceByText(n ast.Node, source []byte) {
 }
 
 // Markdown returns notes as a block quotation for a Markdown document. Raw
-// HTML in them is escaped, so that it is seen and does nothing.
+// HTML, images and links that could run something are escaped, so that they
+// are seen as written and do nothing.
 func Markdown(notes []byte) string {
 	source := visible(notes)
-	var places []int // of "<" that begin or end raw HTML
-	mark := func(segments *text.Segments) {
-		for i := range segments.Len() {
-			s := segments.At(i)
-			for j := s.Start; j < s.Stop; j++ {
-				if source[j] == '<' {
-					places = append(places, j)
+	const rounds = 8 // what was inside an escaped link may become one
+	for range rounds {
+		places := dangers(source)
+		if len(places) == 0 {
+			return mdtext.Quote(string(source))
+		}
+		var b bytes.Buffer
+		last := 0
+		for _, p := range places {
+			b.Write(source[last:p])
+			b.WriteByte('\\')
+			last = p
+		}
+		b.Write(source[last:])
+		source = b.Bytes()
+	}
+	return mdtext.Quote(mdtext.Fence("", string(source)))
+}
+
+// relative are the links that may lead to a file beside the notes, or to a
+// place in them.
+var relative = regexp.MustCompile(`^[A-Za-z0-9_./#-]+$`)
+
+// dangers returns where to put a backslash in notes, ascending.
+func dangers(source []byte) []int {
+	var places []int
+	escape := func(from, to int, c byte) {
+		for i := max(0, from); i < to; i++ {
+			if source[i] == c {
+				places = append(places, i)
+				if c == '[' {
+					return
 				}
 			}
 		}
 	}
+	mark := func(segments *text.Segments) {
+		for i := range segments.Len() {
+			escape(segments.At(i).Start, segments.At(i).Stop, '<')
+		}
+	}
 	doc := goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote)).Parser().Parse(text.NewReader(source))
 	ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
-		if entering {
-			switch n := n.(type) {
-			case *ast.HTMLBlock:
-				mark(n.Lines())
-				if n.HasClosure() {
-					mark(segments(n.ClosureLine))
-				}
-			case *ast.RawHTML:
-				mark(n.Segments)
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		switch n := n.(type) {
+		case *ast.HTMLBlock:
+			mark(n.Lines())
+			if n.HasClosure() {
+				escape(n.ClosureLine.Start, n.ClosureLine.Stop, '<')
+			}
+		case *ast.RawHTML:
+			mark(n.Segments)
+		case *ast.Image:
+			escape(n.Pos(), len(source), '[')
+		case *ast.Link:
+			if d := string(n.Destination); !leadsOut(d) && !relative.MatchString(d) {
+				escape(n.Pos(), len(source), '[')
+			}
+		case *ast.AutoLink:
+			if n.AutoLinkType == ast.AutoLinkURL && !leadsOut(string(n.URL(source))) {
+				escape(n.Pos(), n.Pos()+1, '<')
 			}
 		}
 		return ast.WalkContinue, nil
 	})
 	slices.Sort(places)
-	var b strings.Builder
-	last := 0
-	for _, p := range slices.Compact(places) {
-		b.Write(source[last:p])
-		b.WriteByte('\\')
-		last = p
-	}
-	b.Write(source[last:])
-	return mdtext.Quote(b.String())
-}
-
-func segments(s text.Segment) *text.Segments {
-	list := text.NewSegments()
-	list.Append(s)
-	return list
+	return slices.Compact(places)
 }

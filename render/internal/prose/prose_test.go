@@ -62,6 +62,12 @@ func TestMarkdown(t *testing.T) {
 		{"code is left alone", "`<i>`\n\n```\n<b>\n```\n", "> `<i>`\n>\n> ```\n> <b>\n> ```"},
 		{"a comment that is never closed", "<!-- x\n\ny\n", "> \\<!-- x\n>\n> y"},
 		{"a link is left alone", "<https://example.org>\n", "> <https://example.org>"},
+		{"a link beside the notes is left alone", "[log](run.json)\n", "> [log](run.json)"},
+		{"a dangerous link is escaped", "[x](javascript:alert(1)) [y](javascript&colon;a)\n", `> \[x](javascript:alert(1)) \[y](javascript&colon;a)`},
+		{"a dangerous bare link is escaped", "<javascript:alert(1)>\n", `> \<javascript:alert(1)>`},
+		{"a dangerous link by reference is escaped", "[x]\n\n[x]: javascript:a\n", "> \\[x]\n>\n> [x]: javascript:a"},
+		{"an image is escaped", "![x](http://h/p.png)\n", `> !\[x](http://h/p.png)`},
+		{"what an escaped link held", "[a [b](javascript:y) ](javascript:x)\n", `> \[a \[b](javascript:y) ](javascript:x)`},
 		{"nothing", " \n", ""},
 	} {
 		if got := prose.Markdown([]byte(c.notes)); got != c.want {
@@ -89,8 +95,10 @@ func FuzzNotes(f *testing.F) {
 		if err := goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote)).Convert([]byte(prose.Markdown([]byte(s))), &b); err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(b.String(), "<!-- raw HTML omitted -->") {
-			t.Errorf("%q, written as %q, still has raw HTML", s, prose.Markdown([]byte(s)))
+		for _, bad := range []string{"<!-- raw HTML omitted -->", "<img", "href=\"\"", "javascript:\""} {
+			if strings.Contains(b.String(), bad) {
+				t.Errorf("%q, written as %q, gives %q", s, prose.Markdown([]byte(s)), b.String())
+			}
 		}
 	})
 }
