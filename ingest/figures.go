@@ -138,14 +138,3 @@ func cachedShare(rs []Request) Stat {
 	}
 	return known(float64(cached)/float64(prompt), n)
 }
-
-// firstTTFT returns the TTFT of the first sample: the scout with a prompt
-// that no cache held.
-func firstTTFT(rs []Request) Stat {
-	for i := range rs {
-		if !rs[i].Failed && rs[i].TTFTUs.Known() {
-			return rs[i].TTFTUs
-		}
-	}
-	return Stat{}
-}

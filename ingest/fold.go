@@ -41,7 +41,7 @@ func fold(m *runlog.Manifest, cell runlog.Cell, ev *runlog.Events, tel telemetry
 		c.Figures.LoopFreeTokPerS = f.loopFree(c.Requests)
 	}
 	if c.Phase == runlog.PhasePrefill && c.Status == Valid {
-		c.Figures.ColdTTFTUs = firstTTFT(c.Requests)
+		c.Figures.ColdTTFTUs = c.Figures.TTFTUs
 	}
 	j.lint()
 	for _, n := range j.notes {

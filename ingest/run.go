@@ -74,7 +74,7 @@ type Figures struct {
 	// Shown in addition.
 	GapP50Us, GapP90Us, GapP99Us, GapMaxUs Stat // gaps between neighbouring token events of a request, in the window, over all requests that did not fail
 	FirstAnswerUs                          Stat // time to first answer token of requests that reasoned first; median
-	ColdTTFTUs                             Stat // TTFT of the scout that measured this context's prefill
+	ColdTTFTUs                             Stat // TTFT of the scouts that measured this context's prefill, where that cell is Valid
 	TokensPerEvent                         Stat // tokens / token events in the window; N is the number of events: above 1 under speculation or a stream interval
 	FirstHalfTokPerS, SecondHalfTokPerS    Stat // the window's two halves; N is the number of token events of the whole window
 	SlowestTokPerS, FastestTokPerS         Stat // the slowest and the fastest request by per-request tok/s

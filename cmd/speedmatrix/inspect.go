@@ -400,7 +400,7 @@ func arithmetic(m *runlog.Manifest, c *ingest.Cell) string {
 		section(&b, "time to the first answer token, where reasoning came first", answers, g.FirstAnswerUs, ms)
 	}
 	if g.ColdTTFTUs.Known() {
-		say("\ncold TTFT (of the scout that measured this context's prefill) = %s", ms(g.ColdTTFTUs))
+		say("\ncold TTFT (of the scouts that measured this context's prefill) = %s", ms(g.ColdTTFTUs))
 	}
 	if m.Plan.TokenCounting != "continuous usage" {
 		say("\ntokens were counted by %s; docs/method.md says what that leaves unknown", visible(m.Plan.TokenCounting))

@@ -150,7 +150,7 @@ func TestInspectCellShowsTheArithmetic(t *testing.T) {
 		"stream 1 request 0 at 10.600000 s",
 		"completed requests = 1",
 		"the longest: stream 1 request 0, 500.000 ms up to 10.500000 s",
-		"cold TTFT (of the scout that measured this context's prefill) = 500.00 ms",
+		"cold TTFT (of the scouts that measured this context's prefill) = 500.00 ms",
 	)
 	for _, name := range []string{"prefill:8192", "prefill-8192", "prefill:8K"} {
 		out, _ = inspect(t, exitDone, dir, "--cell", name)
