@@ -2,9 +2,6 @@ package runlog
 
 import (
 	"bytes"
-	"io"
-	"os"
-	"path/filepath"
 	"testing"
 )
 
@@ -67,6 +64,3 @@ func perEvent(b *testing.B, events int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(events), "ns/event")
 }
 
-var _ = io.EOF
-var _ = os.Args
-var _ = filepath.Join

@@ -168,7 +168,8 @@ func someManifest() *Manifest {
 		Format:    Format,
 		Tool:      Tool{Name: "speedmatrix", Version: "0.1.0"},
 		StartedAt: time.Date(2026, 11, 29, 10, 15, 0, 123456000, time.UTC), ArrivalClock: ArrivalKernel,
-		Launch: Launch{Group: "night", Index: 1, Order: 2, Restarted: &yes},
+		ResumedUs: []int64{90_000_000, 120_000_000},
+		Launch:    Launch{Group: "night", Index: 1, Order: 2, Restarted: &yes},
 		Engine: Engine{
 			Name: fact("vllm"), Version: fact("0.30.1rc1.dev452+g73a583112"), Commit: fact("73a5831127a9e0f7d8c1"),
 			LaunchCommand: &Command{Args: []string{"vllm", "serve", "--api-key", "<redacted>"}, Source: FromProcess},

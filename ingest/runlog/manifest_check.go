@@ -41,6 +41,14 @@ func (m *Manifest) check() *damage {
 	case m.ArrivalClock != ArrivalKernel && m.ArrivalClock != ArrivalUser:
 		return damagef("arrival_clock: got %q, want %s", clip(string(m.ArrivalClock)), oneOf(ArrivalKernel, ArrivalUser))
 	}
+	for i, t := range m.ResumedUs {
+		switch {
+		case t < 0 || t > MaxTimeUs:
+			return damagef("resumed_us[%d]: got %d, want 0 to %d", i, t, int64(MaxTimeUs))
+		case i > 0 && t < m.ResumedUs[i-1]:
+			return damagef("resumed_us[%d]: got %d after %d, want ascending", i, t, m.ResumedUs[i-1])
+		}
+	}
 	for _, check := range []func() *damage{m.checkFacts, m.checkPlan, m.checkCells, m.checkFiles} {
 		if d := check(); d != nil {
 			return d
