@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,7 +18,6 @@ import (
 	"golang.org/x/net/html"
 
 	"speedmatrix/ingest/runlog"
-	"speedmatrix/render"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -64,31 +64,46 @@ var references = []reference{
 	}},
 }
 
-// write writes the reference's run and returns its directory.
-func (r reference) write(t *testing.T) string {
+// runs holds the reference runs that were written already: tests that change
+// nothing in them share one copy.
+var runs struct {
+	sync.Mutex
+	parent  string
+	written map[string]bool
+}
+
+func TestMain(m *testing.M) {
+	parent, err := os.MkdirTemp("", "render")
+	if err != nil {
+		panic(err)
+	}
+	runs.parent, runs.written = parent, map[string]bool{}
+	status := m.Run()
+	os.RemoveAll(parent)
+	os.Exit(status)
+}
+
+// shared returns the directory of the reference's run, which must not be changed.
+func (r reference) shared(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), r.name)
-	targets := readTargets(t, r.name+".tsv")
-	writeRun(t, dir, r.manifest(targets), targets)
+	runs.Lock()
+	defer runs.Unlock()
+	dir := filepath.Join(runs.parent, r.name)
+	if !runs.written[r.name] {
+		targets := readTargets(t, r.name+".tsv")
+		writeRun(t, dir, r.manifest(targets), targets)
+		runs.written[r.name] = true
+	}
 	return dir
 }
 
-// renderSite renders runs into a fresh site and returns its directory.
-func renderSite(t *testing.T, dirs ...string) string {
+// small writes the first measurements of the reference's run, for a test to change.
+func (r reference) small(t *testing.T) string {
 	t.Helper()
-	var inputs []render.Input
-	for _, d := range dirs {
-		in, err := render.Open(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		inputs = append(inputs, in)
-	}
-	out := filepath.Join(t.TempDir(), "site")
-	if _, err := render.Site(inputs, out); err != nil {
-		t.Fatal(err)
-	}
-	return out
+	dir := filepath.Join(t.TempDir(), r.name)
+	targets := readTargets(t, r.name+".tsv")[:8]
+	writeRun(t, dir, r.manifest(targets), targets)
+	return dir
 }
 
 func read(t *testing.T, parts ...string) string {
@@ -116,7 +131,7 @@ func TestReferencePages(t *testing.T) {
 	for _, r := range references {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			run := filepath.Join(renderSite(t, r.write(t)), "runs", r.name)
+			run := filepath.Join(site(t, openRun(t, r.shared(t))), "runs", r.name)
 			pageHTML, pageMD := read(t, run, "index.html"), read(t, run, "index.md")
 			golden(t, r.name+".html", pageHTML)
 			golden(t, r.name+".md", pageMD)
