@@ -321,6 +321,11 @@ func total(events int, sum, final int64, uncounted, stuck int, went bool) (token
 	return sum, ""
 }
 
+// reasonNoMessage and statusReason are the reasons of errors without words.
+const reasonNoMessage = "error without a message"
+
+func statusReason(status int32) string { return fmt.Sprintf("HTTP status %d", status) }
+
 // conclude decides whether a request failed, why, and whether it ended
 // before it had what was asked for.
 func (f *folder) conclude(r *Request, errText string) {
@@ -333,9 +338,9 @@ func (f *folder) conclude(r *Request, errText string) {
 	case r.End == runlog.KindError && errText != "":
 		fail(errText)
 	case r.End == runlog.KindError && r.Status >= 300:
-		fail(fmt.Sprintf("HTTP status %d", r.Status))
+		fail(statusReason(r.Status))
 	case r.End == runlog.KindError:
-		fail("error without a message")
+		fail(reasonNoMessage)
 	case r.End == runlog.KindDone && r.TokenEvents == 0:
 		fail("no output: the stream ended without a token")
 	case r.End == runlog.KindDone && r.FinishReason == "abort":

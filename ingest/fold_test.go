@@ -60,7 +60,7 @@ func TestStatus(t *testing.T) {
 			x.ev.Kind[len(x.ev.Kind)-1] = runlog.KindDone
 			x.ev.FinishReason[len(x.ev.Kind)-2] = "abort"
 			x.m.Plan.MaxOutputTokens = 3200
-		}, want: Failed, all: "Failed", text: `request failed: "the server aborted it (finish reason \"abort\")"`, note: `"abort" 1`},
+		}, want: Failed, all: "Failed", text: `request failed: the server aborted it (finish reason "abort")`, note: `"abort" 1`},
 		{name: "a request that ends after the window still fails the cell", change: func(x *recording) {
 			x.ev.Kind[len(x.ev.Kind)-1], x.ev.Error[len(x.ev.Kind)-1] = runlog.KindError, "connection reset"
 			x.m.Plan.MaxOutputTokens = 3200

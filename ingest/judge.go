@@ -186,10 +186,7 @@ func (j *judge) failed() []Evidence {
 		if !r.Failed {
 			continue
 		}
-		text := "request failed: " + strconv.Quote(r.Reason)
-		if r.Status >= 300 {
-			text = fmt.Sprintf("request failed with HTTP status %d: %s", r.Status, strconv.Quote(r.Reason))
-		}
+		text := failure(r)
 		if r.EndedEarly {
 			text += fmt.Sprintf(", ended early %s of %s tokens", grouped(r.Tokens), grouped(int64(j.m.Plan.MaxOutputTokens)))
 		}
@@ -215,6 +212,17 @@ func (j *judge) failed() []Evidence {
 		return append(found, about("no token arrived in the window"))
 	}
 	return found
+}
+
+// failure says why a request failed. The server's words are quoted, ours not.
+func failure(r *Request) string {
+	switch {
+	case r.End != runlog.KindError, r.Reason == reasonNoMessage, r.Reason == statusReason(r.Status):
+		return "request failed: " + r.Reason
+	case r.Status >= 300:
+		return fmt.Sprintf("request failed with HTTP status %d: %s", r.Status, strconv.Quote(r.Reason))
+	}
+	return "request failed: " + strconv.Quote(r.Reason)
 }
 
 func byTime(a, b Evidence) int { return cmp.Compare(a.TUs, b.TUs) }
@@ -395,7 +403,10 @@ func (j *judge) hits(from, to, prompt int64) (text string, ok bool) {
 // decimal writes a measured number for a sentence: whole numbers grouped,
 // others with one decimal.
 func decimal(v float64) string {
-	if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
+	switch {
+	case math.Abs(v) >= 1<<53:
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	case v == math.Trunc(v):
 		return grouped(int64(v))
 	}
 	return strconv.FormatFloat(v, 'f', 1, 64)
