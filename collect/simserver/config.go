@@ -178,12 +178,12 @@ func (c Config) Validate() error {
 		v        float64
 		min, max float64
 	}{
-		{"MaxModelLen", float64(c.MaxModelLen), 2, 1 << 24},
 		{"Engines", float64(c.Engines), 1, 1024},
 		{"MaxNumSeqs", float64(c.MaxNumSeqs), 1, 1 << 20},
 		{"MaxBatchedTokens", float64(c.MaxBatchedTokens), 1, 1 << 24},
 		{"BlockSize", float64(c.BlockSize), 1, 1 << 16},
 		{"KVCacheTokens", float64(c.KVCacheTokens), 1, 1 << 30},
+		{"MaxModelLen", float64(c.MaxModelLen), 2, 1 << 24},
 		{"Speed", c.Speed, 1e-6, 1e6},
 		{"PrefillSpeed", c.PrefillSpeed, 1e-3, 1e12},
 		{"PrefillHalf", float64(c.PrefillHalf), 1, 1 << 40},

@@ -3,6 +3,7 @@ package simserver
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -155,6 +156,9 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, chat bool) {
 		return
 	}
 	if fault.After == BeforeHeaders {
+		// Unless the body is read, net/http does not notice that the client
+		// goes, and closing resets the connection.
+		io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody))
 		s.breakOff(w, r, fault.Act)
 		return
 	}
