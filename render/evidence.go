@@ -22,7 +22,7 @@ import (
 func trust(run *ingest.Run) []string {
 	counts := statusCounts(run)
 	all := len(allCells(run))
-	list := []string{fmt.Sprintf("%s of %s measurements are Valid. Only those have numbers here.", format.Int(int64(counts[ingest.Valid])), format.Int(int64(all)))}
+	list := []string{fmt.Sprintf("Valid measurements: %s of %s. Only those have numbers here.", format.Int(int64(counts[ingest.Valid])), format.Int(int64(all)))}
 	if !run.Manifest.Finished {
 		list = append(list, "The run was interrupted before its plan was worked off.")
 	}
@@ -270,7 +270,7 @@ func launch(l runlog.Launch) string {
 func sources(e runlog.Engine) string {
 	by := map[runlog.FactSource][]string{}
 	add := func(name string, known bool, source runlog.FactSource) {
-		if known {
+		if known && source != "" {
 			by[source] = append(by[source], name)
 		}
 	}
