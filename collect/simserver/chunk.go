@@ -19,6 +19,7 @@ type shape struct {
 	usage       bool // a usage chunk at the end
 	continuous  bool // usage in each chunk
 	details     bool // prompt_tokens_details in the last usage
+	blockSize   int  // tokens per KV block
 	parser      bool // a reasoning parser is configured
 	field       ReasoningField
 	tool        string // name of the function that is called; "" means none
@@ -251,12 +252,22 @@ func (e *encoder) usageChunk(b []byte, completion, thought, cached int) []byte {
 func (e *encoder) finalUsage(b []byte, completion, thought, cached int) []byte {
 	b = fmt.Appendf(b, `{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d`, e.prompt, e.prompt+completion, completion)
 	if e.details {
-		b = fmt.Appendf(b, `,"prompt_tokens_details":{"cached_tokens":%d}`, cached)
+		b = fmt.Appendf(b, `,"prompt_tokens_details":{"cached_tokens":%d`, cached)
+		if e.chat {
+			b = fmt.Appendf(b, `,"created_cache_tokens":%d`, e.createdCache(cached))
+		}
+		b = append(b, '}')
 	}
 	if e.parser {
 		b = fmt.Appendf(b, `,"completion_tokens_details":{"reasoning_tokens":%d}`, thought)
 	}
 	return append(b, '}')
+}
+
+// createdCache is how many prompt tokens are in the prefix cache since this
+// request: those in whole blocks that were not there before.
+func (e *encoder) createdCache(cached int) int {
+	return max(0, e.prompt/e.blockSize*e.blockSize-cached)
 }
 
 // done appends the end marker.

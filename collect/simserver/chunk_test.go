@@ -7,7 +7,7 @@ import (
 
 // testShape is the request of the contract's examples.
 func testShape() shape {
-	return shape{chat: true, id: "chatcmpl-1", model: "m", created: 1755000000, fingerprint: "vllm-0.28.0-1a2b3c4d", prompt: 5, promptIDs: []int32{1, 2, 3, 4, 5}}
+	return shape{chat: true, id: "chatcmpl-1", model: "m", created: 1755000000, fingerprint: "vllm-0.28.0-1a2b3c4d", prompt: 5, promptIDs: []int32{1, 2, 3, 4, 5}, blockSize: 1}
 }
 
 func with(f func(*shape)) shape {
@@ -65,7 +65,7 @@ func TestEventBytes(t *testing.T) {
 			head + `],"usage":{"prompt_tokens":5,"total_tokens":7,"completion_tokens":2},"system_fingerprint":"vllm-0.28.0-1a2b3c4d"}`},
 		{"usage chunk with details", with(func(s *shape) { s.usage, s.details, s.parser = true, true, true }),
 			func(e *encoder) []byte { return e.usageChunk(nil, 2, 1, 4) },
-			head + `],"usage":{"prompt_tokens":5,"total_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":1}},"system_fingerprint":"vllm-0.28.0-1a2b3c4d"}`},
+			head + `],"usage":{"prompt_tokens":5,"total_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4,"created_cache_tokens":1},"completion_tokens_details":{"reasoning_tokens":1}},"system_fingerprint":"vllm-0.28.0-1a2b3c4d"}`},
 		{"done", testShape(),
 			func(e *encoder) []byte { return e.done(nil) }, `data: [DONE]`},
 		{"error event is Python's JSON", testShape(),

@@ -58,7 +58,7 @@ type Loop struct {
 type Config struct {
 	Seed     uint64   // of all content and of all planned randomness
 	Model    string   // served name; "" means "simulated"
-	Version  string   // of the vLLM that is imitated; "" means "0.29.0"
+	Version  string   // of the vLLM that is imitated; "" means "0.32.0"
 	Frontend Frontend // which HTTP implementation is imitated
 	APIKey   string   // wanted as a bearer token below /v1; "" means open
 
@@ -104,6 +104,7 @@ type Config struct {
 	NoCacheSize     bool        // cache_config_info lacks kv_cache_size_tokens, as before June 2026
 	CachedTokens    bool        // usage has prompt_tokens_details, as with --enable-prompt-tokens-details
 	UsageByDefault  bool        // stream_options without include_usage means true, as before March 2026
+	StrictLength    bool        // prompt and max_tokens together must fit the model, as up to 0.29; newer versions cut max_tokens
 	NoTokenizeRoute bool        // /tokenize and /detokenize are 404, as behind a proxy
 
 	IdleTimeout time.Duration // Serve closes idle connections after it; default 5 s; negative means never
@@ -144,7 +145,7 @@ func (c Config) withDefaults() Config {
 		c.Model = "simulated"
 	}
 	if c.Version == "" {
-		c.Version = "0.29.0"
+		c.Version = "0.32.0"
 	}
 	orInt(&c.Engines, 1)
 	orInt(&c.MaxNumSeqs, 256)

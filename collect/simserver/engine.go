@@ -33,14 +33,15 @@ type sequence struct {
 	accept  *rand.Rand // decides how many drafts are accepted
 	sink    func(emission)
 
-	held     []int32 // KV blocks
-	computed int     // tokens whose KV is there
-	out      int     // tokens sampled
-	unsent   int     // of these, not emitted yet
-	cached   int     // prompt tokens found in the cache at admission
-	looping  bool
-	linger   int // steps that it still runs after its client has gone; 0 means the client is there
-	gone     bool
+	held      []int32 // KV blocks
+	computed  int     // tokens whose KV is there
+	out       int     // tokens sampled
+	unsent    int     // of these, not emitted yet
+	cached    int     // prompt tokens found in the cache at admission
+	looping   bool
+	preempted int
+	linger    int // steps that it still runs after its client has gone; 0 means the client is there
+	gone      bool
 
 	scheduled, first, last time.Time // first step began, first and latest token
 }
@@ -197,6 +198,7 @@ func (e *engine) preempt(s *sequence) {
 	s.held, s.computed = s.held[:0], 0
 	e.running = e.running[:len(e.running)-1]
 	e.waiting = append([]*sequence{s}, e.waiting...)
+	s.preempted++
 	e.stats.preemptions++
 }
 

@@ -82,7 +82,7 @@ func badRequest(param, format string, args ...any) *refusal {
 func (req *generateRequest) prompts(chat bool) ([][]int32, *refusal) {
 	if chat {
 		if len(req.Messages) == 0 {
-			return nil, badRequest("messages", "1 validation error:\n  {'type': 'missing', 'loc': ('body', 'messages'), 'msg': 'Field required'}")
+			return nil, &refusal{http.StatusBadRequest, "Bad Request", "1 validation error:\n  {" + missing("messages") + "}", "body.messages"}
 		}
 		return [][]int32{appendChat(nil, flatten(req.Messages), true)}, nil
 	}
@@ -107,30 +107,49 @@ func (req *generateRequest) prompts(chat bool) ([][]int32, *refusal) {
 	return nil, badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
 }
 
+// tooLong refuses text that cannot fit, without tokenizing it: no token has
+// more than five characters.
+func (req *generateRequest) tooLong(maxModelLen int) *refusal {
+	n := len(req.Prompt)
+	for _, m := range req.Messages {
+		n += len(m.Content)
+	}
+	most := maxModelLen * (pieceLetters + 1)
+	if n <= 2*most+1024 { // there may be escapes and keys in it
+		return nil
+	}
+	return badRequest("input_text", "This model's maximum context length is %d tokens. However, your prompt contains %d characters (more than %d characters, which is the upper bound for %[1]d input tokens). Please reduce the length of the input prompt. (parameter=input_text, value=%[2]d)", maxModelLen, n, most)
+}
+
 // limit returns the most output tokens for a prompt of n tokens.
-func (req *generateRequest) limit(chat bool, n, maxModelLen int) (int, *refusal) {
+func (req *generateRequest) limit(chat, strict bool, n, maxModelLen int) (int, *refusal) {
 	want := req.MaxTokens
 	if chat && req.MaxCompletionTokens != nil {
 		want = req.MaxCompletionTokens
 	}
-	out, param := maxModelLen-n, 0
+	room := maxModelLen - n
+	out := room
 	if want != nil {
-		out, param = *want, *want
+		out = *want
 	} else if !chat {
-		out, param = 16, 16
+		out = 16
 	}
 	switch {
-	case want != nil && *want < 1:
-		return 0, badRequest("max_tokens", "max_tokens must be at least 1, got %d. (parameter=max_tokens, value=%[1]d)", *want)
-	case param > maxModelLen:
-		return 0, badRequest("max_tokens", "max_tokens=%d cannot be greater than max_model_len=%d. Please request fewer output tokens. (parameter=max_tokens, value=%[1]d)", param, maxModelLen)
-	case n+param > maxModelLen, want == nil && out < 1:
+	case out > maxModelLen:
+		return 0, badRequest("max_tokens", "max_tokens=%d cannot be greater than max_model_len=%d. Please request fewer output tokens. (parameter=max_tokens, value=%[1]d)", out, maxModelLen)
+	case strict && out > room:
 		// The tokenizer stops one token after the limit, so the count is a lower bound.
-		least := maxModelLen - param + 1
+		least := maxModelLen - out + 1
 		return 0, badRequest("input_tokens", "This model's maximum context length is %d tokens. However, you requested %d output tokens and your prompt contains at least %d input tokens, for a total of at least %d tokens. Please reduce the length of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=%[3]d)",
-			maxModelLen, param, least, least+param)
-	case req.MinTokens < 0 || req.MinTokens > out:
-		return 0, badRequest("min_tokens", "min_tokens must be between 0 and max_tokens=%d, got %d.", out, req.MinTokens)
+			maxModelLen, out, least, least+out)
+	case room < 0:
+		return 0, badRequest("input_tokens", "This model's maximum context length is %d tokens. However, your prompt contains at least %d input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=%[2]d)", maxModelLen, maxModelLen+1)
+	}
+	if out = min(out, room); out < 1 {
+		return 0, badRequest("max_tokens", "max_tokens must be at least 1, got %d. (parameter=max_tokens, value=%[1]d)", out)
+	}
+	if req.MinTokens > out {
+		return 0, badRequest("", "min_tokens must be less than or equal to max_tokens=%d, got %d.", out, req.MinTokens)
 	}
 	return out, nil
 }
@@ -225,7 +244,7 @@ func (s *Server) plan(req *generateRequest, r *http.Request, chat bool, fault Fa
 	}
 	switch {
 	case req.IgnoreEOS != nil && fault.RejectIgnoreEOS:
-		return nil, &refusal{http.StatusBadRequest, "Bad Request", "1 validation error:\n  {'type': 'extra_forbidden', 'loc': ('body', 'ignore_eos'), 'msg': 'Extra inputs are not permitted'}", "ignore_eos"}
+		return nil, &refusal{http.StatusBadRequest, "Bad Request", "1 validation error:\n  {'type': 'extra_forbidden', 'loc': 'body.ignore_eos', 'msg': 'Extra inputs are not permitted'}", "body.ignore_eos"}
 	case req.StreamOptions != nil && !req.Stream:
 		return nil, badRequest("stream_options", "Stream options can only be defined when `stream=True`. (parameter=stream_options)")
 	case n < 1 || n > 128:
@@ -233,15 +252,18 @@ func (s *Server) plan(req *generateRequest, r *http.Request, chat bool, fault Fa
 	case len(req.Logprobs) > 0 && string(req.Logprobs) != "null" && string(req.Logprobs) != "false":
 		return nil, badRequest("logprobs", "log-probabilities are not simulated")
 	}
+	c := &s.cfg
+	if no := req.tooLong(c.MaxModelLen); no != nil {
+		return nil, no
+	}
 	prompts, no := req.prompts(chat)
 	if no != nil {
 		return nil, no
 	}
-	c := &s.cfg
 	sh := shape{
 		chat: chat, rust: c.Frontend == Rust, model: c.Model, created: arrived.Unix(),
 		fingerprint: fmt.Sprintf("vllm-%s-%08x", c.Version, uint32(mix(c.Seed, 1))),
-		returnIDs:   req.ReturnTokenIDs, details: c.CachedTokens, fault: fault,
+		returnIDs:   req.ReturnTokenIDs, details: c.CachedTokens, blockSize: c.BlockSize, fault: fault,
 	}
 	if sh.rust {
 		sh.fingerprint = ""
@@ -264,7 +286,7 @@ func (s *Server) plan(req *generateRequest, r *http.Request, chat bool, fault Fa
 
 	g := &generation{box: newOutbox(c.MergeDeltas), runner: s.pickEngine(r)}
 	for pi, ids := range prompts {
-		limit, no := req.limit(chat, len(ids), c.MaxModelLen)
+		limit, no := req.limit(chat, c.StrictLength, len(ids), c.MaxModelLen)
 		if no != nil {
 			return nil, no
 		}

@@ -23,7 +23,7 @@ type stats struct {
 	ttft, interToken, e2e, queue, inference, prefill, decode histogram
 	requestTPOT                                              histogram
 	requestPrompt, requestGeneration, prefillComputed        histogram
-	maxTokens                                                histogram
+	maxTokens, requestPreemptions                            histogram
 	iterationTokens                                          histogram
 }
 
@@ -79,7 +79,8 @@ func newStats(cfg Config) stats {
 		ttft:           h(ttft), interToken: h(token), requestTPOT: h(token),
 		e2e: h(request), queue: h(request), inference: h(request), prefill: h(request), decode: h(request),
 		requestPrompt: h(lengths), requestGeneration: h(lengths), prefillComputed: h(lengths), maxTokens: h(lengths),
-		iterationTokens: h(iteration),
+		requestPreemptions: h([]float64{0, 1, 2, 3, 5, 10}),
+		iterationTokens:    h(iteration),
 	}
 }
 
@@ -87,7 +88,7 @@ func newStats(cfg Config) stats {
 func (s stats) clone() stats {
 	s.acceptedPerPos = slices.Clone(s.acceptedPerPos)
 	for _, h := range []*histogram{&s.ttft, &s.interToken, &s.e2e, &s.queue, &s.inference, &s.prefill, &s.decode,
-		&s.requestTPOT, &s.requestPrompt, &s.requestGeneration, &s.prefillComputed, &s.maxTokens, &s.iterationTokens} {
+		&s.requestTPOT, &s.requestPrompt, &s.requestGeneration, &s.prefillComputed, &s.maxTokens, &s.requestPreemptions, &s.iterationTokens} {
 		*h = h.clone()
 	}
 	return s
@@ -121,6 +122,7 @@ func (st *stats) finished(s *sequence, f finish, now time.Time) {
 	st.requestGeneration.observe(float64(s.out))
 	st.prefillComputed.observe(float64(s.prompt - s.cached))
 	st.maxTokens.observe(float64(s.max))
+	st.requestPreemptions.observe(float64(s.preempted))
 }
 
 // pythonFloat formats a value as prometheus_client does, oddities included:
@@ -223,6 +225,14 @@ func metricsPage(cfg Config, engines []stats, started time.Time) []byte {
 			x.line("vllm:num_requests_waiting_by_reason", e, `reason="deferred"`, 0)
 		}
 	}
+	if fresh {
+		x.head("vllm:engine_sleep_state", "gauge", "Engine sleep state.")
+		for e := range engines {
+			x.line("vllm:engine_sleep_state", e, `sleep_state="awake"`, 1)
+			x.line("vllm:engine_sleep_state", e, `sleep_state="weights_offloaded"`, 0)
+			x.line("vllm:engine_sleep_state", e, `sleep_state="discard_all"`, 0)
+		}
+	}
 	for _, n := range []struct {
 		prefix string
 		show   bool
@@ -241,6 +251,13 @@ func metricsPage(cfg Config, engines []stats, started time.Time) []byte {
 			func(s stats, _ int) float64 { return s.prefixQueries })
 		counter(n.prefix+"prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.", plain,
 			func(s stats, _ int) float64 { return s.prefixHits })
+	}
+	if fresh {
+		zero := func(stats, int) float64 { return 0 }
+		counter("vllm:external_prefix_cache_queries", "External prefix cache queries, in tokens.", plain, zero)
+		counter("vllm:external_prefix_cache_hits", "External prefix cache hits, in tokens.", plain, zero)
+		counter("vllm:mm_cache_queries", "Multi-modal cache queries, in items.", plain, zero)
+		counter("vllm:mm_cache_hits", "Multi-modal cache hits, in items.", plain, zero)
 	}
 	counter("vllm:num_preemptions", "Cumulative number of preemption from the engine.", plain,
 		func(s stats, _ int) float64 { return s.preemptions })
@@ -283,24 +300,31 @@ func metricsPage(cfg Config, engines []stats, started time.Time) []byte {
 		counter("vllm:spec_decode_num_accepted_tokens_per_pos", "Accepted tokens per draft position.", positions,
 			func(s stats, i int) float64 { return s.acceptedPerPos[i] })
 	}
-	histo("vllm:iteration_tokens_total", "Histogram of number of tokens per engine_step.", func(s stats) histogram { return s.iterationTokens })
-	histo("vllm:time_to_first_token_seconds", "Histogram of time to first token in seconds.", func(s stats) histogram { return s.ttft })
-	if fresh {
-		histo("vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", func(s stats) histogram { return s.interToken })
-		histo("vllm:request_time_per_output_token_seconds", "Histogram of time_per_output_token_seconds per request.", func(s stats) histogram { return s.requestTPOT })
-		histo("vllm:request_prefill_kv_computed_tokens", "Histogram of new KV tokens computed during prefill.", func(s stats) histogram { return s.prefillComputed })
+	for _, h := range []struct {
+		name, help string
+		show       bool
+		of         func(stats) histogram
+	}{
+		{"vllm:request_prompt_tokens", "Number of prefill tokens processed.", true, func(s stats) histogram { return s.requestPrompt }},
+		{"vllm:request_generation_tokens", "Number of generation tokens processed.", true, func(s stats) histogram { return s.requestGeneration }},
+		{"vllm:iteration_tokens_total", "Histogram of number of tokens per engine_step.", true, func(s stats) histogram { return s.iterationTokens }},
+		{"vllm:request_params_max_tokens", "Histogram of the max_tokens request parameter.", true, func(s stats) histogram { return s.maxTokens }},
+		{"vllm:time_to_first_token_seconds", "Histogram of time to first token in seconds.", true, func(s stats) histogram { return s.ttft }},
+		{"vllm:time_per_output_token_seconds", "Histogram of time per output token in seconds.", old, func(s stats) histogram { return s.interToken }},
+		{"vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", fresh, func(s stats) histogram { return s.interToken }},
+		{"vllm:request_time_per_output_token_seconds", "Histogram of time_per_output_token_seconds per request.", fresh, func(s stats) histogram { return s.requestTPOT }},
+		{"vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", true, func(s stats) histogram { return s.e2e }},
+		{"vllm:request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", true, func(s stats) histogram { return s.queue }},
+		{"vllm:request_inference_time_seconds", "Histogram of time spent in RUNNING phase for request.", true, func(s stats) histogram { return s.inference }},
+		{"vllm:request_prefill_time_seconds", "Histogram of time spent in PREFILL phase for request.", true, func(s stats) histogram { return s.prefill }},
+		{"vllm:request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", true, func(s stats) histogram { return s.decode }},
+		{"vllm:request_num_preemptions", "Histogram of the number of times a request was preempted.", fresh, func(s stats) histogram { return s.requestPreemptions }},
+		{"vllm:request_prefill_kv_computed_tokens", "Histogram of new KV tokens computed during prefill.", fresh, func(s stats) histogram { return s.prefillComputed }},
+	} {
+		if h.show {
+			histo(h.name, h.help, h.of)
+		}
 	}
-	if old {
-		histo("vllm:time_per_output_token_seconds", "Histogram of time per output token in seconds.", func(s stats) histogram { return s.interToken })
-	}
-	histo("vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", func(s stats) histogram { return s.e2e })
-	histo("vllm:request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", func(s stats) histogram { return s.queue })
-	histo("vllm:request_inference_time_seconds", "Histogram of time spent in RUNNING phase for request.", func(s stats) histogram { return s.inference })
-	histo("vllm:request_prefill_time_seconds", "Histogram of time spent in PREFILL phase for request.", func(s stats) histogram { return s.prefill })
-	histo("vllm:request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", func(s stats) histogram { return s.decode })
-	histo("vllm:request_prompt_tokens", "Number of prefill tokens processed.", func(s stats) histogram { return s.requestPrompt })
-	histo("vllm:request_generation_tokens", "Number of generation tokens processed.", func(s stats) histogram { return s.requestGeneration })
-	histo("vllm:request_params_max_tokens", "Histogram of the max_tokens request parameter.", func(s stats) histogram { return s.maxTokens })
 	x.cacheConfig(cfg)
 	return x.b
 }

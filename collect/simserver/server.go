@@ -132,15 +132,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h, pattern := s.mux.Handler(r)
 	if pattern == "" {
-		// The mux knows 404 from 405 but not vLLM's bodies.
+		// The mux knows 404 from 405 but not FastAPI's bodies.
 		probe := statusProbe{header: http.Header{}}
 		h.ServeHTTP(&probe, r)
-		status := probe.status
-		if status != http.StatusMethodNotAllowed {
-			status = http.StatusNotFound
+		status := http.StatusNotFound
+		if probe.status == http.StatusMethodNotAllowed {
+			status = probe.status
+			w.Header().Set("Allow", probe.header.Get("Allow"))
 		}
-		phrase := http.StatusText(status)
-		s.refuse(w, status, phrase, phrase, "")
+		writeJSON(w, status, `{"detail":`+quote(http.StatusText(status))+`}`)
 		return
 	}
 	s.mux.ServeHTTP(w, r)
@@ -240,7 +240,7 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	w.Header().Set("Content-Type", "text/plain; version=1.0.0; charset=utf-8")
 	switch s.cfg.Metrics {
 	case MetricsEmpty:
 	case MetricsHTML:
@@ -283,16 +283,26 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, v any) bool {
 	}
 	var te *json.UnmarshalTypeError
 	if errors.As(err, &te) {
-		s.invalid(w, te.Field, "Input should be a valid value, got "+te.Value)
-	} else {
-		s.invalid(w, "", "JSON decode error: "+err.Error())
+		s.invalid(w, "body."+te.Field, fmt.Sprintf("'type': 'type_error', 'loc': 'body.%s', 'msg': 'Input should be a valid %s'", te.Field, te.Type))
+		return false
 	}
+	loc := "body.0"
+	var se *json.SyntaxError
+	if errors.As(err, &se) {
+		loc = fmt.Sprintf("body.%d", se.Offset)
+	}
+	s.invalid(w, loc, fmt.Sprintf("'type': 'json_invalid', 'loc': '%s', 'msg': 'JSON decode error', 'input': '<dict of 0 items>', 'ctx': {'error': '%v'}", loc, err))
 	return false
 }
 
 // invalid answers as pydantic does for a bad field.
-func (s *Server) invalid(w http.ResponseWriter, field, message string) {
-	s.refuse(w, http.StatusBadRequest, "Bad Request", fmt.Sprintf("1 validation error:\n  {'loc': ('body', '%s'), 'msg': '%s'}", field, message), field)
+func (s *Server) invalid(w http.ResponseWriter, loc, detail string) {
+	s.refuse(w, http.StatusBadRequest, "Bad Request", "1 validation error:\n  {"+detail+"}", loc)
+}
+
+// missing is the detail of a field that is not there.
+func missing(field string) string {
+	return fmt.Sprintf("'type': 'missing', 'loc': 'body.%s', 'msg': 'Field required'", field)
 }
 
 // knowsModel answers 404 for another model's name; no name means ours.
@@ -300,7 +310,7 @@ func (s *Server) knowsModel(w http.ResponseWriter, name string) bool {
 	if name == "" || name == s.cfg.Model {
 		return true
 	}
-	s.refuse(w, http.StatusNotFound, "NotFoundError", fmt.Sprintf("The model `%s` does not exist.", name), "model")
+	s.refuse(w, http.StatusNotFound, "NotFoundError", fmt.Sprintf("The model `%s` does not exist. Valid aliases: %s.", name, s.cfg.Model), "model")
 	return false
 }
 
@@ -329,7 +339,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		}
 		ids = appendTokens(ids, *req.Prompt)
 	default:
-		s.invalid(w, "prompt", "Field required")
+		s.invalid(w, "body.prompt", missing("prompt"))
 		return
 	}
 	b := fmt.Appendf(nil, `{"count":%d,"max_model_len":%d,"tokens":`, len(ids), s.cfg.MaxModelLen)
@@ -362,7 +372,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if req.Tokens == nil {
-		s.invalid(w, "tokens", "Field required")
+		s.invalid(w, "body.tokens", missing("tokens"))
 		return
 	}
 	writeJSON(w, http.StatusOK, `{"prompt":`+quote(detokenize(req.Tokens))+`}`)

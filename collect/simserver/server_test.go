@@ -270,7 +270,7 @@ func TestWholeAnswers(t *testing.T) {
 	if a.Usage.CompletionTokens != 12 || a.Choices[0].FinishReason != "length" || a.Object != "chat.completion" {
 		t.Errorf("got %+v", a)
 	}
-	if !strings.Contains(body, `"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":4}}`) {
+	if !strings.Contains(body, `"prompt_tokens_details":{"cached_tokens":0,"created_cache_tokens":0,"multimodal_tokens":null},"completion_tokens_details":{"reasoning_tokens":4}}`) {
 		t.Errorf("usage of %s lacks its details", body)
 	}
 	status, body, err = fetch(t, url+"/v1/completions", `{"prompt":"x","max_tokens":3}`, "")
@@ -359,6 +359,7 @@ func TestTokenizeAgreesWithUsage(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	_, url := start(t, fast(Config{MaxModelLen: 100}))
+	_, strict := start(t, fast(Config{MaxModelLen: 100, StrictLength: true}))
 	chat := url + "/v1/chat/completions"
 	long := strings.Repeat("sea ", 200)
 	for _, tt := range []struct {
@@ -367,22 +368,28 @@ func TestRefusals(t *testing.T) {
 		want                   string
 	}{
 		{"context too long", chat, `{"max_tokens":30,"messages":[{"role":"user","content":"` + long + `"}]}`, "", 400,
+			`{"error":{"message":"This model's maximum context length is 100 tokens. However, your prompt contains at least 101 input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=101)","type":"BadRequestError","param":"input_tokens","code":400}}`},
+		{"context far too long", chat, `{"messages":[{"role":"user","content":"` + strings.Repeat(long, 5) + `"}]}`, "", 400, `(more than 500 characters, which is the upper bound for 100 input tokens)`},
+		{"context fills the window", url + "/v1/completions", `{"max_tokens":1,"prompt":[1` + strings.Repeat(",1", 99) + `]}`, "", 400,
+			`{"error":{"message":"max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)","type":"BadRequestError","param":"max_tokens","code":400}}`},
+		{"context too long, older", strict + "/v1/chat/completions", `{"max_tokens":30,"messages":[{"role":"user","content":"` + long + `"}]}`, "", 400,
 			`{"error":{"message":"This model's maximum context length is 100 tokens. However, you requested 30 output tokens and your prompt contains at least 71 input tokens, for a total of at least 101 tokens. Please reduce the length of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=71)","type":"BadRequestError","param":"input_tokens","code":400}}`},
 		{"max_tokens too large", chat, `{"max_tokens":300,"messages":[{"role":"user","content":"x"}]}`, "", 400, `max_tokens=300 cannot be greater than max_model_len=100`},
 		{"max_tokens zero", chat, `{"max_tokens":0,"messages":[{"role":"user","content":"x"}]}`, "", 400, `max_tokens must be at least 1`},
-		{"min over max", chat, `{"max_tokens":3,"min_tokens":4,"messages":[{"role":"user","content":"x"}]}`, "", 400, `min_tokens`},
+		{"min over max", chat, `{"max_tokens":3,"min_tokens":4,"messages":[{"role":"user","content":"x"}]}`, "", 400,
+			`{"error":{"message":"min_tokens must be less than or equal to max_tokens=3, got 4.","type":"BadRequestError","param":null,"code":400}}`},
 		{"unknown model", chat, `{"model":"x","messages":[{"role":"user","content":"x"}]}`, "", 404,
-			"{\"error\":{\"message\":\"The model `x` does not exist.\",\"type\":\"NotFoundError\",\"param\":\"model\",\"code\":404}}"},
-		{"no messages", chat, `{}`, "", 400, `'messages'`},
+			"{\"error\":{\"message\":\"The model `x` does not exist. Valid aliases: simulated.\",\"type\":\"NotFoundError\",\"param\":\"model\",\"code\":404}}"},
+		{"no messages", chat, `{}`, "", 400, `"param":"body.messages"`},
 		{"not JSON", chat, `{`, "", 400, `"type":"Bad Request"`},
-		{"wrong type", chat, `{"max_tokens":"x"}`, "", 400, `"param":"max_tokens"`},
+		{"wrong type", chat, `{"max_tokens":"x"}`, "", 400, `"param":"body.max_tokens"`},
 		{"stream_options without stream", chat, `{"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"x"}]}`, "", 400, "Stream options can only be defined when `stream=True`."},
 		{"logprobs", chat, `{"logprobs":true,"messages":[{"role":"user","content":"x"}]}`, "", 400, `not simulated`},
-		{"unknown route", url + "/v1/nothing", `{}`, "", 404, `{"error":{"message":"Not Found","type":"Not Found","param":null,"code":404}}`},
+		{"unknown route", url + "/v1/nothing", `{}`, "", 404, `{"detail":"Not Found"}`},
 		{"dev route", url + "/reset_prefix_cache", `{}`, "", 404, `Not Found`},
-		{"wrong method", url + "/v1/models", `{}`, "", 405, `{"error":{"message":"Method Not Allowed","type":"Method Not Allowed","param":null,"code":405}}`},
+		{"wrong method", url + "/v1/models", `{}`, "", 405, `{"detail":"Method Not Allowed"}`},
 		{"unknown fault", chat, chatBody, "explode", 400, `fault \"explode\" is unknown`},
-		{"ignore_eos rejected", chat, chatBody, "reject-ignore-eos", 400, `'type': 'extra_forbidden', 'loc': ('body', 'ignore_eos')`},
+		{"ignore_eos rejected", chat, chatBody, "reject-ignore-eos", 400, `'type': 'extra_forbidden', 'loc': 'body.ignore_eos'`},
 		{"status, object", chat, chatBody, "status=503", 503, `{"error":{"message":`},
 		{"status, flat", chat, chatBody, "status=500,body=flat", 500, `{"object":"error","message":`},
 		{"status, string", chat, chatBody, "status=503,body=string", 503, `{"error":"a fault was asked for"}`},
@@ -722,7 +729,7 @@ func TestServeStopsAndClosesIdleConnections(t *testing.T) {
 	defer c.Close()
 	fmt.Fprintf(c, "GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
 	all, err := io.ReadAll(c) // ends when the server closes
-	if err != nil || !bytes.HasSuffix(all, []byte(`{"version":"0.29.0"}`)) {
+	if err != nil || !bytes.HasSuffix(all, []byte(`{"version":"0.32.0"}`)) {
 		t.Errorf("got %q, %v; want an answer and then the end", all, err)
 	}
 
@@ -829,7 +836,7 @@ func TestMetricsModes(t *testing.T) {
 			t.Errorf("mode %d: new names %v, old names %v; want %v, %v", tt.mode, m[newName] != nil, m[oldName] != nil, tt.new, tt.old)
 		}
 	}
-	for mode, want := range map[MetricsMode]string{MetricsEmpty: "200 ", MetricsHTML: "200 <!doctype html>", MetricsNone: "404 {\"error\""} {
+	for mode, want := range map[MetricsMode]string{MetricsEmpty: "200 ", MetricsHTML: "200 <!doctype html>", MetricsNone: "404 {\"detail\""} {
 		_, url := start(t, fast(Config{Metrics: mode}))
 		resp, err := http.Get(url + "/metrics")
 		if err != nil {

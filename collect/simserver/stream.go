@@ -411,7 +411,13 @@ func wholeAnswer(g *generation, outs []whole) []byte {
 	completion, thought, cached := g.totals()
 	b = fmt.Appendf(b, `,"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d`, e.prompt, e.prompt+completion, completion)
 	if e.details {
-		b = fmt.Appendf(b, `,"prompt_tokens_details":{"cached_tokens":%d}`, cached)
+		b = fmt.Appendf(b, `,"prompt_tokens_details":{"cached_tokens":%d`, cached)
+		if e.chat {
+			b = fmt.Appendf(b, `,"created_cache_tokens":%d`, e.createdCache(cached))
+		} else {
+			b = e.null(b, "created_cache_tokens")
+		}
+		b = append(e.null(b, "multimodal_tokens"), '}')
 	} else {
 		b = e.null(b, "prompt_tokens_details")
 	}
