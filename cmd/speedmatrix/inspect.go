@@ -166,7 +166,7 @@ func fixed(s ingest.Stat, scale float64, decimals int, unit string) string {
 }
 
 func tokPerS(s ingest.Stat) string { return fixed(s, 1, 1, "") }
-func ms(s ingest.Stat) string      { return fixed(s, 1e3, 2, " ms") }
+func ms(s ingest.Stat) string      { return fixed(s, 1e3, 3, " ms") }
 
 // overview says what is in a run.
 func overview(r *ingest.Run) string {

@@ -138,10 +138,10 @@ func TestInspectCellShowsTheArithmetic(t *testing.T) {
 	wantLines(t, out,
 		"status: Valid",
 		"requests: 2 launched = 1 completed + 0 failed + 1 cancelled + 0 unfinished",
-		"stream 0 request 0: first token 9.950000 s − sent 9.900000 s → 50.00 ms",
-		"median of 2 = mean of 50.00 ms of stream 0 request 0 and 100.00 ms of stream 1 request 0 = 75.00 ms",
-		"stream 0 request 0: first 9.950000 s (1 token), last 11.000000 s, n=22 → 50.00 ms",
-		"stream 1 request 0: first 10.000000 s (1 token), last 10.500000 s, n=5 → 125.00 ms",
+		"stream 0 request 0: first token 9.950000 s − sent 9.900000 s → 50.000 ms",
+		"median of 2 = mean of 50.000 ms of stream 0 request 0 and 100.000 ms of stream 1 request 0 = 75.000 ms",
+		"stream 0 request 0: first 9.950000 s (1 token), last 11.000000 s, n=22 → 50.000 ms",
+		"stream 1 request 0: first 10.000000 s (1 token), last 10.500000 s, n=5 → 125.000 ms",
 		"window: from 10.000000 s (not in it) to 11.000000 s (in it)",
 		"stream 0 request 0: 20 of 22 tokens in 20 of 22 token events",
 		"stream 1 request 0: 4 of 5 tokens in 1 of 2 token events",
@@ -150,7 +150,7 @@ func TestInspectCellShowsTheArithmetic(t *testing.T) {
 		"stream 1 request 0 at 10.600000 s",
 		"completed requests = 1",
 		"the longest: stream 1 request 0, 500.000 ms up to 10.500000 s",
-		"cold TTFT (of the scouts that measured this context's prefill) = 500.00 ms",
+		"cold TTFT (of the scouts that measured this context's prefill) = 500.000 ms",
 	)
 	for _, name := range []string{"prefill:8192", "prefill-8192", "prefill:8K"} {
 		out, _ = inspect(t, exitDone, dir, "--cell", name)
