@@ -112,9 +112,8 @@ type fileData struct {
 	SHA256 *string `json:"sha256"`
 }
 
-// figureOf lists every figure under its name in index.json, in the order of
-// its declaration.
-func figureOf(f ingest.Figures) map[string]figure {
+// figuresByName returns every figure under its name in index.json.
+func figuresByName(f ingest.Figures) map[string]figure {
 	return map[string]figure{
 		"prefill_tok_per_s":             newFigure(f.PrefillTokPerS),
 		"prompt_tokens":                 newFigure(f.PromptTokens),
@@ -195,9 +194,9 @@ func newCellData(c *ingest.Cell, labels map[int32]string) cellData {
 		k.PromptTokens = &v
 	}
 	if c.Status == ingest.Valid {
-		k.Figures = figureOf(c.Figures)
+		k.Figures = figuresByName(c.Figures)
 	} else if len(c.Requests) > 0 {
-		k.Discarded = figureOf(c.Figures)
+		k.Discarded = figuresByName(c.Figures)
 	}
 	for _, e := range c.Evidence {
 		k.Why = append(k.Why, reason{e.Status.Slug(), e.Text, notNegative(e.Stream), notNegative(e.Request), notNegative(e.TUs)})

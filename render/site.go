@@ -155,12 +155,14 @@ func replace(out, build string) error {
 	return os.RemoveAll(old)
 }
 
-// A writer of files below one directory that remembers its first error.
+// A folder writes files below one directory. It keeps the first error and
+// does nothing after it.
 type folder struct {
 	dir string
 	err error
 }
 
+// write writes one file, unless making its data failed with err.
 func (f *folder) write(name string, data []byte, err error) {
 	f.do(name, err, func(path string) error { return os.WriteFile(path, data, 0o644) })
 }

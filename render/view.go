@@ -477,9 +477,7 @@ func newMatrix(run *ingest.Run, labels map[int32]string) *matrix {
 	var speeds []float64
 	for _, c := range cells {
 		byPlace[at{c.ContextTokens, c.Concurrency}] = c
-		if v := value(results(c).TotalTokPerS); !math.IsNaN(v) {
-			speeds = append(speeds, v)
-		}
+		speeds = append(speeds, value(results(c).TotalTokPerS))
 	}
 	scale := newSpeedScale(speeds)
 	m := &matrix{}
@@ -506,11 +504,11 @@ func newMatrixCell(c *ingest.Cell, scale speedScale) matrixCell {
 		return matrixCell{Status: c.Status.String(), Slug: c.Status.Slug()}
 	}
 	total := value(c.Figures.TotalTokPerS)
-	k := matrixCell{Total: format.TokPerS(total), TTFT: format.Millis(value(c.Figures.TTFTUs)) + " TTFT"}
-	if !math.IsNaN(total) {
-		k.Step = scale.step(total)
+	return matrixCell{
+		Total: format.TokPerS(total),
+		TTFT:  format.Millis(value(c.Figures.TTFTUs)) + " TTFT",
+		Step:  scale.step(total),
 	}
-	return k
 }
 
 // speedSteps is the number of colours that the matrix has for speeds.
@@ -523,6 +521,7 @@ type speedScale struct{ slowest, fastest *big.Float }
 // newSpeedScale returns the scale of the given speeds. It spans a factor of
 // eight at least, so that colours don't exaggerate small differences.
 func newSpeedScale(speeds []float64) speedScale {
+	speeds = slices.DeleteFunc(slices.Clone(speeds), func(v float64) bool { return !(v > 0) })
 	if len(speeds) == 0 {
 		return speedScale{new(big.Float), new(big.Float)}
 	}
@@ -535,6 +534,9 @@ func newSpeedScale(speeds []float64) speedScale {
 // sides are raised to the power of n and compared exactly: every machine
 // picks the same colour, which logarithms would not promise.
 func (s speedScale) step(v float64) int {
+	if !(v > 0) {
+		return 0
+	}
 	const n = speedSteps - 1
 	power := func(base *big.Float, exponent int) *big.Float {
 		p := new(big.Float).SetPrec(53 * n).SetInt64(1)
