@@ -41,12 +41,15 @@ func Cell(s string) string { return escape(Clean(s), "&#92;") }
 
 func escape(s, backslash string) string {
 	var b strings.Builder
-	for i, r := range s {
+	runes := []rune(s)
+	for i, r := range runes {
 		switch {
 		case r == '\\':
 			b.WriteString(backslash)
 			continue
-		case strings.ContainsRune(special, r), i == 0 && strings.ContainsRune("+-=!", r), (r == '.' || r == ')') && digits(s[:i]):
+		case r == '_' && i > 0 && word(runes[i-1]) && i+1 < len(runes) && word(runes[i+1]):
+			// Inside a word it is no markup, and names are full of them.
+		case strings.ContainsRune(special, r), i == 0 && strings.ContainsRune("+-=!", r), (r == '.' || r == ')') && numbers(runes, i):
 			b.WriteByte('\\')
 		}
 		b.WriteRune(r)
@@ -54,9 +57,12 @@ func escape(s, backslash string) string {
 	return b.String()
 }
 
-// digits reports whether s could be the number of a list item.
-func digits(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
+func word(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+// numbers reports whether the mark at i would make a numbered list of s:
+// nothing but digits before it, a space or nothing after it.
+func numbers(s []rune, i int) bool {
+	return i > 0 && strings.Trim(string(s[:i]), "0123456789") == "" && (i+1 == len(s) || s[i+1] == ' ')
 }
 
 // Fence returns s as a fenced code block in the given language. The fence is

@@ -20,7 +20,7 @@ var hostile = []struct{ text, seen string }{
 	{"a|b", "a|b"}, {"`a|b`", "`a|b`"}, {`a\|b`, `a\|b`}, {`a\\|b`, `a\\|b`}, {`\`, `\`}, {"``", "``"},
 	{"a\nb\r\nc", "a b  c"}, {"a\u2028b", `a\u2028b`}, {"a\x00b", `a\u0000b`}, {"a\u202eb\u2066c", `a\u202eb\u2066c`}, {"a\xffb", "a\uFFFDb"},
 	{"**a** _b_ __c__ ~~d~~ *e", "**a** _b_ __c__ ~~d~~ *e"}, {"[x](javascript:alert(1))", "[x](javascript:alert(1))"}, {"![x](http://h/p.png)", "![x](http://h/p.png)"},
-	{"# a", "# a"}, {"a #", "a #"}, {"- a", "- a"}, {"+ a", "+ a"}, {"1. a", "1. a"}, {"12) a", "12) a"}, {"> a", "> a"}, {"=== ", "==="}, {"---", "---"}, {"&amp; &#65;", "&amp; &#65;"},
+	{"# a", "# a"}, {"a #", "a #"}, {"- a", "- a"}, {"+ a", "+ a"}, {"1. a", "1. a"}, {"12) a", "12) a"}, {"1.", "1."}, {"a_b_c _d_e_ f__g", "a_b_c _d_e_ f__g"}, {"> a", "> a"}, {"=== ", "==="}, {"---", "---"}, {"&amp; &#65;", "&amp; &#65;"},
 	{"<https://x.y>", "<https://x.y>"}, {"0.30.1rc1.dev452+g73a583112", "0.30.1rc1.dev452+g73a583112"}, {"[^1]: x", "[^1]: x"}, {"$'a'", "$'a'"},
 }
 
@@ -69,6 +69,18 @@ func TestEscapedTextIsSeenAsItIs(t *testing.T) {
 		}
 		if fields := strings.Split(text, "\n"); fields[len(fields)-2] != h.seen && !strings.Contains(text, h.seen) {
 			t.Errorf("cell of %q, written as %q: %q, want %q", h.text, source, text, h.seen)
+		}
+	}
+}
+
+// Names and numbers read as they are in the source too.
+func TestOrdinaryTextIsNotEscaped(t *testing.T) {
+	for _, s := range []string{"0.30.1rc1.dev452+g73a583112", "2.5 s", "INT4+INT8", "poolside_v1", "RTX PRO 6000 (96GB)", "gemma-4-E2B-it", "8K · 16K"} {
+		if got := mdtext.Inline(s); got != s {
+			t.Errorf("Inline(%q) = %q", s, got)
+		}
+		if got := mdtext.Cell(s); got != s {
+			t.Errorf("Cell(%q) = %q", s, got)
 		}
 	}
 }
