@@ -235,8 +235,10 @@ func overview(r *ingest.Run) string {
 	fmt.Fprintf(&b, "\n%d cells, %s rows, %s bytes of events\n", len(cells), whole(rows), whole(size))
 	for i := range cells {
 		c := &cells[i]
-		for _, e := range c.Evidence {
-			fmt.Fprintf(&b, "%s: %s: %s\n", shortName(&c.Cell), e.Status, evidence(e))
+		for k, e := range c.Evidence { // the first of each status; --cell shows all
+			if k == 0 || e.Status != c.Evidence[k-1].Status {
+				fmt.Fprintf(&b, "%s: %s: %s\n", shortName(&c.Cell), e.Status, evidence(e))
+			}
 		}
 		for _, n := range c.Notes {
 			fmt.Fprintf(&b, "%s: note: %s\n", shortName(&c.Cell), visible(n))
