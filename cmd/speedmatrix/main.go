@@ -59,6 +59,7 @@ type usageError struct {
 }
 
 func (e usageError) Error() string { return e.msg }
+func (e usageError) Hint() string  { return e.hint }
 
 // A hintedError carries a remedy, shown on a line of its own.
 type hintedError struct {
@@ -68,6 +69,7 @@ type hintedError struct {
 
 func (e hintedError) Error() string { return e.err.Error() }
 func (e hintedError) Unwrap() error { return e.err }
+func (e hintedError) Hint() string  { return e.hint }
 
 // errInterrupted ends a command that Ctrl-C stopped after it had kept what
 // there was to keep; it has said so itself.
@@ -116,19 +118,14 @@ func report(stderr io.Writer, name string, err error) int {
 		prefix += " " + name
 	}
 	fmt.Fprintf(stderr, "%s: error: %v\n", prefix, err)
-	status, hint := exitFailed, ""
-	var ue usageError
-	var he hintedError
-	switch {
-	case errors.As(err, &ue):
-		status, hint = exitUsage, ue.hint
-	case errors.As(err, &he):
-		hint = he.hint
+	var hinted interface{ Hint() string } // also errors of the packages
+	if errors.As(err, &hinted) && hinted.Hint() != "" {
+		fmt.Fprintf(stderr, "%s: hint: %s\n", prefix, hinted.Hint())
 	}
-	if hint != "" {
-		fmt.Fprintf(stderr, "%s: hint: %s\n", prefix, hint)
+	if usage := (usageError{}); errors.As(err, &usage) {
+		return exitUsage
 	}
-	return status
+	return exitFailed
 }
 
 func usage() string {

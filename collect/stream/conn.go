@@ -44,7 +44,11 @@ func NewEndpoint(u *url.URL, header http.Header) (*Endpoint, error) {
 	e.addr = net.JoinHostPort(u.Hostname(), port)
 
 	var b strings.Builder
-	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\n", u.RequestURI(), u.Host)
+	path := u.RequestURI()
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path // a URL joined from a base without a path
+	}
+	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\n", path, u.Host)
 	b.WriteString("Content-Type: application/json\r\nAccept: text/event-stream\r\nAccept-Encoding: identity\r\n")
 	h := http.Header{}
 	for name, values := range header {

@@ -69,6 +69,9 @@ func (c *Client) Kernel() bool { return c.conn != nil && c.conn.Kernel() }
 // cancelled by closing its connection. It does not wait.
 func (c *Client) Stop() { c.cancel() }
 
+// Stopped reports whether Stop has been called.
+func (c *Client) Stopped() bool { return c.stop.Err() != nil }
+
 // Close closes the connection.
 func (c *Client) Close() {
 	c.cancel()

@@ -1,0 +1,51 @@
+# Targets are for people and for CI alike; each line can be run by hand.
+GO          ?= go
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+FUZZTIME    ?= 10m
+
+.PHONY: help demo build test check fmt vet lint race bench determinism cross fuzz sample
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+demo: ## no server at hand: simulate one, measure it over HTTP, render the pages into demo/site
+	$(GO) run ./cmd/speedmatrix demo -o demo
+
+build: ## the program, as ./speedmatrix
+	$(GO) build -trimpath -o speedmatrix ./cmd/speedmatrix
+
+test: ## all tests, DuckDB as an independent reader included
+	$(GO) test ./...
+	cd ingest/sqltest && $(GO) test ./...
+
+check: fmt vet lint race bench determinism cross ## everything that CI demands
+
+fmt:
+	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+
+vet:
+	$(GO) vet ./...
+	cd ingest/sqltest && $(GO) vet ./...
+
+lint:
+	$(GO) run $(STATICCHECK) ./...
+
+race: ## all tests with the race detector; fuzz targets run their seeds
+	$(GO) test -race ./...
+	cd ingest/sqltest && $(GO) test ./...
+
+bench: ## every benchmark once, so that none rots
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+
+determinism: ## the same runs rendered twice, in another time zone and locale, give the same bytes
+	scripts/determinism.sh
+
+cross: ## builds for every platform
+	@for p in $(PLATFORMS); do echo "build $$p"; \
+	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -o /dev/null ./cmd/speedmatrix || exit 1; done
+
+fuzz: ## each fuzz target for FUZZTIME
+	@for pkg in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	  echo "fuzz $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done

@@ -1,0 +1,432 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"speedmatrix/collect/host"
+	"speedmatrix/collect/prompt"
+	"speedmatrix/collect/server"
+	"speedmatrix/collect/stream"
+	"speedmatrix/ingest/runlog"
+)
+
+// A Config is everything that a run needs to know before it asks the server.
+type Config struct {
+	URL    *url.URL    // of the server, without a path (server.ParseURL)
+	Key    string      // API key; "" for none. It is never written anywhere
+	Header http.Header // further headers of every request
+	Model  string      // served name; "" for the first that is no adapter
+
+	Plan PlanRequest
+
+	KVCacheTokens int64         // the person's own figure, where the server has none; 0: none
+	MaxNumSeqs    int32         // the server's --max-num-seqs; 0: not known, or from its process
+	Idle          time.Duration // a response silent for so long fails its request
+	ReadyHold     time.Duration // how long a cell must be full before its window opens; 0: 3 s
+	DrainHold     time.Duration // how long the server must be idle between cells; 0: 0.5 s
+
+	Facts   Facts // given by flags; they win over what is found
+	Launch  runlog.Launch
+	Tool    runlog.Tool
+	Root    string // directory of runs
+	Name    string // of the run directory; "" for runlog.RunName
+	Resume  string // run directory to go on with; "" for a new run
+	Machine host.Runner
+	Random  io.Reader // source of the salt
+
+	// Progress is told of everything worth showing, from one goroutine at a
+	// time. It may not block for long. nil: nobody watches.
+	Progress func(Update)
+}
+
+func (c *Config) readyHold() time.Duration {
+	if c.ReadyHold > 0 {
+		return c.ReadyHold
+	}
+	return 3 * time.Second
+}
+
+func (c *Config) drainHold() time.Duration {
+	if c.DrainHold > 0 {
+		return c.DrainHold
+	}
+	return drainHold
+}
+
+// An Update is one piece of news about a run.
+type Update struct {
+	Manifest *runlog.Manifest // as it stands; read only, valid during the call
+	Dir      string           // run directory; "" before there is one
+
+	Cell  int           // index in Manifest.Cells of the cell in progress or just ended; −1: none
+	Stage Stage         // of the cell in progress
+	Limit time.Duration // longest that the stage may take; 0: not known
+
+	Ended  bool            // the cell has just ended
+	Events *runlog.Events  // its rows; nil when there are none
+	Sample []runlog.Sample // telemetry of the run so far, when Ended
+	Chunks func() int64    // events received so far, safe to call at any time
+	Note   string          // something to tell apart from cells
+}
+
+// ErrInterrupted is returned when ctx was done before the plan was.
+var ErrInterrupted = errors.New("interrupted")
+
+// A run is a run in progress.
+type run struct {
+	cfg      Config
+	start    time.Time // instant 0: wall clock and monotonic
+	dir      string
+	m        runlog.Manifest
+	server   *server.Client
+	endpoint *stream.Endpoint
+	redact   *host.Redactor
+	lateness *stream.Lateness
+	sampler  *sampler
+	kernel   bool
+	prompts  map[promptKey]prompted
+	attempt  int // how often the run has been resumed
+
+	estimator *prompt.Estimator // of prompt lengths, where the server does not count them
+}
+
+type promptKey struct {
+	target int32
+	sample int32
+}
+
+// A prompted is a prompt as it is sent.
+type prompted struct {
+	content string
+	tokens  int
+	note    string // "" where it has exactly the planned length
+}
+
+// warmupSample is the sample number of the hidden warm-up's prompt.
+const warmupSample = -1
+
+// Run measures a server and returns the run directory. Nothing is written
+// unless the server has answered a real request; from then on every cell
+// that has ended is on disk whatever happens. The error is ErrInterrupted
+// (wrapped) when ctx ended the run before its plan did.
+func Run(ctx context.Context, cfg Config) (dir string, err error) {
+	r := &run{
+		cfg: cfg, start: time.Now(), lateness: &stream.Lateness{},
+		server: server.New(cfg.URL, cfg.Key, cfg.Header), prompts: map[promptKey]prompted{},
+	}
+	if err := r.prepare(ctx); err != nil {
+		return "", interrupted(ctx, err)
+	}
+	defer r.sampler.machine.Close()
+	sampling, stopSampling := context.WithCancel(ctx)
+	defer stopSampling()
+
+	var warm *runlog.Events
+	if cfg.Resume != "" {
+		if err := r.resume(); err != nil {
+			return "", err
+		}
+	}
+	go r.sampler.run(sampling, r.sampleInterval())
+	key := runlog.Key{Phase: runlog.PhaseWarmup, ContextTokens: r.largestContext(), Concurrency: 1}
+	r.note("warm-up at context %d", key.ContextTokens)
+	if warm, err = r.warmup(ctx, key); err != nil {
+		return "", interrupted(ctx, err)
+	}
+	r.sampler.kernel = r.kernel
+	if err := r.create(warm); err != nil {
+		return r.dir, err
+	}
+	err = r.cells(ctx)
+	stopSampling()
+	return r.dir, errors.Join(interrupted(ctx, err), r.finish(err == nil))
+}
+
+// interrupted names the error of a run that ctx ended.
+func interrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ErrInterrupted
+	}
+	return err
+}
+
+// sampleInterval is a second, or less where windows are so short that a
+// second would leave them without samples.
+func (r *run) sampleInterval() time.Duration {
+	return max(100*time.Millisecond, min(time.Second, r.window()/5))
+}
+
+// window is the length of a decode window.
+func (r *run) window() time.Duration {
+	return time.Duration(r.m.Plan.DurationUs) * time.Microsecond
+}
+
+// largestContext is the context of the hidden warm-up: the largest of which
+// one request fits.
+func (r *run) largestContext() int32 {
+	p := &r.m.Plan
+	contexts := p.ContextsTokens
+	if len(contexts) == 0 {
+		contexts = p.PrefillContextsTokens
+	}
+	largest := contexts[0]
+	for _, c := range contexts {
+		if over, _ := server.OverCapacity(r.m.Capacity, 1, c, p.MaxOutputTokens); !over {
+			largest = max(largest, c)
+		}
+	}
+	return largest
+}
+
+// create makes the run directory, or goes on in the one that is resumed.
+func (r *run) create(warm *runlog.Events) error {
+	if r.cfg.Resume == "" {
+		name := r.cfg.Name
+		if name == "" {
+			name = runlog.RunName(&r.m)
+		}
+		dir, err := runlog.Create(r.cfg.Root, name)
+		if err != nil {
+			return fmt.Errorf("create run directory: %w", err)
+		}
+		r.dir = dir
+	}
+	if r.m.Warmup == nil {
+		info, err := runlog.WriteEvents(r.dir, warm)
+		if err != nil {
+			return fmt.Errorf("write warm-up: %w", err)
+		}
+		r.m.Warmup = &info
+	}
+	return r.save()
+}
+
+// save writes the manifest, and the telemetry so far before it. While the
+// run goes on the manifest has no entry for the telemetry, because the two
+// files can't be replaced at one instant.
+func (r *run) save() error {
+	if _, err := runlog.WriteTelemetry(r.dir, r.sampler.sorted()); err != nil {
+		return fmt.Errorf("write telemetry: %w", err)
+	}
+	r.m.Telemetry = nil
+	if err := runlog.WriteManifest(r.dir, &r.m); err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	return nil
+}
+
+// finish seals the run.
+func (r *run) finish(complete bool) error {
+	tel, err := runlog.WriteTelemetry(r.dir, r.sampler.sorted())
+	if err != nil {
+		return fmt.Errorf("write telemetry: %w", err)
+	}
+	r.m.Telemetry = &tel
+	r.m.Finished = complete
+	if err := runlog.WriteManifest(r.dir, &r.m); err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	return nil
+}
+
+// cells works off the plan. A cell that fails does not end the run; a server
+// that is gone does, and so does a disk that can't be written.
+func (r *run) cells(ctx context.Context) error {
+	for _, name := range r.m.Plan.Order {
+		i := slices.IndexFunc(r.m.Cells, func(c runlog.Cell) bool { return c.Key().Name() == name })
+		cell := &r.m.Cells[i]
+		if cell.Outcome != runlog.OutcomePending {
+			continue
+		}
+		var ev *runlog.Events
+		var err error
+		done := *cell // a copy: an interrupted cell stays as it was planned
+		if cell.Phase == runlog.PhasePrefill {
+			ev, err = r.prefill(ctx, &done)
+		} else {
+			ev, err = r.decode(ctx, &done)
+		}
+		if err != nil && !errors.Is(err, errServerGone) {
+			// Was it this cell, or is the server gone altogether?
+			if gone := r.reachable(ctx); errors.Is(gone, errServerGone) {
+				err = gone
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			cell.Notes = append(cell.Notes, "interrupted")
+			return ctx.Err()
+		case errors.Is(err, errServerGone):
+			// What the streams of this cell saw is its result; the rest of
+			// the plan is not run.
+			done.Outcome, done.Reason = runlog.OutcomeFailed, r.redact.Text(err.Error())
+			*cell = done
+			return errors.Join(err, r.save())
+		case err != nil:
+			done.Outcome, done.Reason = runlog.OutcomeFailed, r.redact.Text(err.Error())
+		default:
+			done.Outcome = runlog.OutcomeRecorded
+		}
+		if ev != nil && ev.Len() > 0 {
+			info, werr := runlog.WriteEvents(r.dir, ev)
+			if werr != nil {
+				return fmt.Errorf("write cell %s: %w", name, werr)
+			}
+			done.FileInfo = info
+		}
+		*cell = done
+		if err := r.save(); err != nil {
+			return err
+		}
+		r.update(Update{Cell: i, Ended: true, Events: ev, Sample: r.sampler.sorted()})
+	}
+	return nil
+}
+
+// prompt returns a prompt of the planned length, or of what the output
+// leaves of the server's context where that is less.
+func (r *run) prompt(ctx context.Context, contextTokens, maxOutput, sample int32) (prompted, error) {
+	target := server.PromptTokens(contextTokens, r.m.Model.MaxModelLenTokens, maxOutput)
+	k := promptKey{target, sample}
+	if p, ok := r.prompts[k]; ok {
+		return p, nil
+	}
+	spec := prompt.Spec{Seed: r.m.Plan.Seed, Salt: r.m.Plan.Salt, Context: contextTokens, Sample: int(sample) + r.attempt*1000}
+	p, err := r.buildPrompt(ctx, spec, int(target))
+	if err != nil {
+		return prompted{}, err
+	}
+	out := prompted{p.Content, p.Tokens, p.Note}
+	if sample == 0 {
+		// Only these are sent again; the others would just take memory.
+		clear(r.prompts)
+		r.prompts[k] = out
+	}
+	return out, nil
+}
+
+func (r *run) request(content string, maxTokens int32) chatRequest {
+	return chatRequest{
+		model: r.m.Model.ServedName, content: content, maxTokens: maxTokens,
+		sampling: r.m.Plan.Sampling, counting: r.m.Plan.TokenCounting,
+	}
+}
+
+func (r *run) stage(cell *runlog.Cell, s Stage, limit time.Duration) {
+	i := slices.IndexFunc(r.m.Cells, func(c runlog.Cell) bool { return c.Key() == cell.Key() })
+	r.update(Update{Cell: i, Stage: s, Limit: limit})
+}
+
+func (r *run) note(format string, args ...any) {
+	r.update(Update{Cell: -1, Note: fmt.Sprintf(format, args...)})
+}
+
+func (r *run) update(u Update) {
+	if r.cfg.Progress == nil {
+		return
+	}
+	u.Manifest, u.Dir = &r.m, r.dir
+	u.Chunks = func() int64 { n, _ := r.lateness.Chunks(); return n }
+	r.cfg.Progress(u)
+}
+
+// A ResumeError says why a run can't be gone on with.
+type ResumeError struct {
+	Dir  string
+	What string // what differs
+	Got  string // now
+	Want string // in the run
+}
+
+func (e *ResumeError) Error() string {
+	return fmt.Sprintf("%s can't be resumed: %s is %s now, was %s", e.Dir, e.What, e.Got, e.Want)
+}
+
+// resume goes on with an earlier run: its clock, its plan, its finished
+// cells. It refuses when anything differs that would make the new cells
+// another measurement than the old ones.
+func (r *run) resume() error {
+	dir := filepath.Clean(r.cfg.Resume)
+	old, err := runlog.ReadManifest(dir)
+	if err != nil {
+		return err
+	}
+	if old.Finished {
+		return fmt.Errorf("%s is finished: there is nothing to resume", dir)
+	}
+	if err := r.sameRun(dir, old); err != nil {
+		return err
+	}
+	var want runlog.FileInfo
+	if old.Telemetry != nil {
+		want = old.Telemetry.FileInfo
+	}
+	samples, err := runlog.ReadTelemetry(dir, want)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := runlog.Sweep(dir); err != nil {
+		return fmt.Errorf("sweep %s: %w", dir, err)
+	}
+	// Times go on counting from the old start. The wall clock bridges the
+	// gap between the two processes, once.
+	now := time.Now()
+	r.start = now.Add(-now.Round(0).Sub(old.StartedAt))
+	r.sampler.start = r.start
+	old.ResumedUs = append(old.ResumedUs, now.Sub(r.start).Microseconds())
+	r.attempt = len(old.ResumedUs)
+	for i := range old.Cells {
+		old.Cells[i].Notes = slices.DeleteFunc(old.Cells[i].Notes, func(n string) bool { return n == "interrupted" })
+		// What a server that went away failed is tried again.
+		if c := &old.Cells[i]; c.Outcome == runlog.OutcomeFailed {
+			*c = runlog.Cell{Phase: c.Phase, ContextTokens: c.ContextTokens, Concurrency: c.Concurrency, Outcome: runlog.OutcomePending}
+		}
+	}
+	r.sampler.samples = append(samples, r.sampler.samples...)
+	old.Telemetry = nil
+	r.m, r.dir = *old, dir
+	return nil
+}
+
+// sameRun compares what a resumed run must have kept.
+func (r *run) sameRun(dir string, old *runlog.Manifest) error {
+	fact := func(f *runlog.Fact) string {
+		if f == nil {
+			return "unknown"
+		}
+		return fmt.Sprintf("%q", f.Value)
+	}
+	gpus := func(h runlog.Hardware) string {
+		var names []string
+		for _, g := range h.GPUs {
+			names = append(names, g.Name)
+		}
+		return fmt.Sprintf("%s %q on %s", h.Type, names, h.CPU)
+	}
+	plan := func(p runlog.Plan) string {
+		p.Salt, p.Order = "", nil
+		return fmt.Sprintf("%+v", p)
+	}
+	for _, d := range []struct{ what, got, want string }{
+		{"the served model", fmt.Sprintf("%q", r.m.Model.ServedName), fmt.Sprintf("%q", old.Model.ServedName)},
+		{"the model's repository", fmt.Sprintf("%q", r.m.Model.Repository), fmt.Sprintf("%q", old.Model.Repository)},
+		{"the engine's version", fact(r.m.Engine.Version), fact(old.Engine.Version)},
+		{"the engine's commit", fact(r.m.Engine.Commit), fact(old.Engine.Commit)},
+		{"the hardware", gpus(r.m.Hardware), gpus(old.Hardware)},
+		{"the plan", plan(r.m.Plan), plan(old.Plan)},
+	} {
+		if d.got != d.want {
+			return &ResumeError{dir, d.what, d.got, d.want}
+		}
+	}
+	return nil
+}

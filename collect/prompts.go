@@ -1,0 +1,86 @@
+package collect
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"speedmatrix/collect/prompt"
+	"speedmatrix/collect/server"
+	"speedmatrix/collect/stream"
+	"speedmatrix/ingest/runlog"
+)
+
+// How the length of prompts is known. It is runlog.Plan.PromptCounting.
+const (
+	promptsTokenized  = "tokenize"   // counted by the server's /tokenize, exact
+	promptsCalibrated = "calibrated" // from usage.prompt_tokens of a first request, within 0.5 %
+)
+
+// refusesOption reports whether a failure is the refusal of one of the
+// named request keys.
+func refusesOption(reason string, keys ...string) bool {
+	if !strings.HasPrefix(reason, "HTTP 400") && !strings.HasPrefix(reason, "HTTP 422") {
+		return false
+	}
+	for _, k := range keys {
+		if strings.Contains(reason, k) {
+			return true
+		}
+	}
+	return false
+}
+
+// probeTokenize finds out whether the server counts prompts for us.
+func (r *run) probeTokenize(ctx context.Context) error {
+	_, err := r.count(ctx, "one two three")
+	switch {
+	case err == nil:
+		r.m.Plan.PromptCounting = promptsTokenized
+	case isKind(err, server.NotFound, server.BadStatus, server.BadAnswer, server.Redirected, server.Credentials):
+		r.m.Plan.PromptCounting = promptsCalibrated
+		r.estimator = prompt.NewEstimator(r.promptTokens)
+		r.note("no /tokenize on this server: prompt lengths are calibrated, not exact")
+	default:
+		return err
+	}
+	return nil
+}
+
+func (r *run) count(ctx context.Context, content string) (int, error) {
+	return r.server.Tokenize(ctx, r.m.Model.ServedName, []server.Message{{Role: "user", Content: content}})
+}
+
+// buildPrompt makes a prompt of the target length.
+func (r *run) buildPrompt(ctx context.Context, spec prompt.Spec, target int) (prompt.Prompt, error) {
+	if r.m.Plan.PromptCounting == promptsTokenized {
+		return prompt.Build(ctx, r.count, spec, target)
+	}
+	return r.estimator.Build(ctx, spec, target)
+}
+
+// promptTokens sends a prompt with one token of output and returns the
+// length that the server reports.
+func (r *run) promptTokens(ctx context.Context, content string) (int, error) {
+	rec := stream.NewRecording(r.start)
+	client := stream.NewClient(r.endpoint, r.cfg.Idle, r.lateness, rec)
+	defer client.Close()
+	unhook := context.AfterFunc(ctx, client.Stop)
+	defer unhook()
+	if _, err := client.Do(ctx, r.request(content, 1).bytes(), seedEnd(1)); err != nil {
+		return 0, r.lostServer(ctx, err)
+	}
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	ev := r.rows(runlog.Key{Phase: runlog.PhaseWarmup, Concurrency: 1}, []*stream.Recording{rec})
+	if reason := failure(ev); reason != "" {
+		return 0, fmt.Errorf("calibrate prompt length: %s", reason)
+	}
+	for i := range ev.Len() {
+		if n := ev.PromptTokens[i]; n != runlog.Unknown {
+			return int(n), nil
+		}
+	}
+	return 0, fmt.Errorf("calibrate prompt length: the server reports no usage.prompt_tokens")
+}

@@ -1,0 +1,128 @@
+package collect
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"speedmatrix/collect/host"
+	"speedmatrix/collect/server"
+	"speedmatrix/collect/stream"
+	"speedmatrix/ingest/runlog"
+)
+
+// A sampler takes telemetry over the whole run: the server's metrics, the
+// machine, and how late the collector itself is. Its methods may be called
+// by several goroutines.
+type sampler struct {
+	start    time.Time
+	server   *server.Client
+	machine  *host.Sampler
+	lateness *stream.Lateness
+	timer    stream.Histogram
+	kernel   bool // arrival times come from the kernel
+
+	mu      sync.Mutex
+	samples []runlog.Sample
+	metrics bool // the server has metrics
+}
+
+func (s *sampler) us() int64 { return time.Since(s.start).Microseconds() }
+
+// run samples each interval until ctx is done.
+func (s *sampler) run(ctx context.Context, interval time.Duration) {
+	go s.watchTimer(ctx)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.sampleClient()
+		if s.hasMetrics() {
+			s.sampleServer(ctx)
+		}
+	}
+}
+
+// watchTimer measures how late a timer of this process fires: what the
+// scheduler and the garbage collector do to every goroutine of it.
+func (s *sampler) watchTimer(ctx context.Context) {
+	const period = 5 * time.Millisecond
+	for ctx.Err() == nil {
+		before := time.Now()
+		time.Sleep(period)
+		s.timer.Add(time.Since(before) - period)
+	}
+}
+
+func (s *sampler) hasMetrics() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.metrics
+}
+
+// sampleServer reads the server's metrics now. nil means that they could
+// not be read this time.
+func (s *sampler) sampleServer(ctx context.Context) *server.Metrics {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	before := s.us()
+	m, err := s.server.Metrics(ctx)
+	if err != nil {
+		return nil
+	}
+	// The server looked at its gauges somewhere between request and answer.
+	s.add(m.Samples((before + s.us()) / 2))
+	return m
+}
+
+func (s *sampler) sampleClient() {
+	t := s.us()
+	rows := s.machine.Sample(t)
+	row := func(name string, value float64) {
+		rows = append(rows, runlog.Sample{TUs: t, Source: runlog.SourceClient, Name: name, Value: value})
+	}
+	if p99, maximum, n := s.timer.Take(); n > 0 {
+		row(runlog.MetricTimerLatenessP99, us(p99))
+		row(runlog.MetricTimerLatenessMax, us(maximum))
+	}
+	if p99, maximum, n := s.lateness.Reads(); n > 0 && s.kernel {
+		row(runlog.MetricReadLatenessP99, us(p99))
+		row(runlog.MetricReadLatenessMax, us(maximum))
+	}
+	all, late := s.lateness.Chunks()
+	row(runlog.MetricChunks, float64(all))
+	if s.kernel {
+		row(runlog.MetricLateSharedChunks, float64(late))
+	}
+	s.add(rows)
+}
+
+func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+
+func (s *sampler) add(rows []runlog.Sample) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.samples = append(s.samples, rows...)
+}
+
+// sorted returns everything sampled so far, in the order of time.
+func (s *sampler) sorted() []runlog.Sample {
+	s.mu.Lock()
+	rows := slices.Clone(s.samples)
+	s.mu.Unlock()
+	slices.SortStableFunc(rows, func(a, b runlog.Sample) int {
+		switch {
+		case a.TUs < b.TUs:
+			return -1
+		case a.TUs > b.TUs:
+			return 1
+		}
+		return 0
+	})
+	return rows
+}
