@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"speedmatrix/collect/simserver"
 )
 
@@ -34,6 +36,8 @@ Capacity, per engine:
   --kv-cache-tokens N      KV cache; K and M are understood (512K)
   --block-size N           tokens per KV block (16)
   --max-model-len N        prompt and output (128K, or what the cache holds)
+  --strict-length          refuse a request that is longer, as 0.28 did;
+                           else its output is cut
 
 Speed:
   --speed X                make everything X times as fast (1)
@@ -67,6 +71,7 @@ Output:
   --no-cache-size          leave kv_cache_size_tokens out
   --no-tokenize            no /tokenize, as behind a proxy
   --cached-tokens          prompt_tokens_details in usage
+  --usage-by-default       stream_options asks for usage, as before 2026-03
 
 Faults, for all requests or in one request's X-Sim-Fault header, separated
 by commas:
@@ -77,9 +82,9 @@ Examples:
   speedmatrix simulate --speed 4 --max-num-seqs 8
   speedmatrix simulate --reasoning 200 --speculate 3:2.4 --metrics old
   speedmatrix simulate --fault error-after=20,every=3 --truth truth.jsonl
-  curl -N localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \
-    -H 'X-Sim-Fault: close-after=5' -d '{"model":"simulated","stream":true,
-    "max_tokens":30,"messages":[{"role":"user","content":"Hello"}]}'
+  curl -N localhost:8000/v1/chat/completions \
+    -H 'Content-Type: application/json' -H 'X-Sim-Fault: close-after=5' \
+    -d '{"stream":true,"messages":[{"role":"user","content":"Hello"}]}'
 `
 
 // runSimulate serves until it is told to stop.
@@ -109,43 +114,58 @@ func runSimulate(e *env, args []string) (err error) {
 	return srv.Serve(e.ctx, l)
 }
 
-// simulateOptions is a checked command line.
+// simulateOptions is a command line: what the flags set directly, and the
+// words that check turns into the rest of config.
 type simulateOptions struct {
 	config        simserver.Config
 	listen, truth string
+
+	frontend, field, metrics, keyFile, stalls, speculate, fault string
+	kvCache, maxModelLen, prefillHalf, loopContext              tokenFlag
 }
 
-// parseSimulate turns flags into a configuration.
+// parseSimulate turns arguments into a configuration.
 func parseSimulate(e *env, args []string) (*simulateOptions, error) {
 	o := &simulateOptions{}
+	fs := o.flags(e)
+	if err := parseFlags(fs, args); err != nil {
+		return nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, usageError{fmt.Sprintf("unexpected argument %q", fs.Arg(0)), "speedmatrix simulate takes flags only"}
+	}
+	return o, o.check()
+}
+
+func (o *simulateOptions) flags(e *env) *pflag.FlagSet {
 	c := &o.config
-	help := fmt.Sprintf(simulateHelp, "    "+strings.ReplaceAll(simserver.FaultSyntax, "\n", "\n    "))
-	fs := newFlags(e, "simulate", help)
+	fs := newFlags(e, "simulate", fmt.Sprintf(simulateHelp, "    "+strings.ReplaceAll(simserver.FaultSyntax, "\n", "\n    ")))
 	fs.StringVar(&o.listen, "listen", "127.0.0.1:8000", "")
 	fs.StringVar(&c.Model, "model", "simulated", "")
-	frontend := fs.String("frontend", "python", "")
-	keyFile := fs.String("api-key-file", "", "")
+	fs.StringVar(&o.frontend, "frontend", "python", "")
+	fs.StringVar(&o.keyFile, "api-key-file", "", "")
 	fs.Uint64Var(&c.Seed, "seed", 1, "")
 	fs.StringVar(&o.truth, "truth", "", "")
 	fs.IntVar(&c.Engines, "engines", 1, "")
 	fs.IntVar(&c.MaxNumSeqs, "max-num-seqs", 256, "")
-	fs.Var((*tokenCount)(&c.KVCacheTokens), "kv-cache-tokens", "")
+	fs.Var(&o.kvCache, "kv-cache-tokens", "")
 	fs.IntVar(&c.BlockSize, "block-size", 16, "")
-	fs.Var((*tokenCount)(&c.MaxModelLen), "max-model-len", "")
+	fs.Var(&o.maxModelLen, "max-model-len", "")
+	fs.BoolVar(&c.StrictLength, "strict-length", false, "")
 	fs.Float64Var(&c.Speed, "speed", 1, "")
 	fs.Float64Var(&c.PrefillSpeed, "prefill-speed", 40000, "")
-	fs.Var((*tokenCount)(&c.PrefillHalf), "prefill-half", "")
+	fs.Var(&o.prefillHalf, "prefill-half", "")
 	fs.DurationVar(&c.StepBase, "decode-base", 4*time.Millisecond, "")
 	fs.DurationVar(&c.StepPerSeq, "decode-per-seq", 25*time.Microsecond, "")
 	fs.DurationVar(&c.StepPerKToken, "decode-per-ktoken", 8*time.Microsecond, "")
 	fs.Float64Var(&c.Jitter, "jitter", 0.02, "")
-	stalls := fs.String("stalls", "", "")
+	fs.StringVar(&o.stalls, "stalls", "0", "")
 	fs.DurationVar(&c.CompileTime, "compile", 0, "")
-	speculate := fs.String("speculate", "", "")
+	fs.StringVar(&o.speculate, "speculate", "0", "")
 	fs.IntVar(&c.StreamInterval, "stream-interval", 1, "")
 	fs.BoolVar(&c.MergeDeltas, "merge-deltas", false, "")
 	fs.IntVar(&c.ReasoningTokens, "reasoning", 0, "")
-	field := fs.String("reasoning-field", "reasoning", "")
+	fs.StringVar(&o.field, "reasoning-field", "reasoning", "")
 	fs.BoolVar(&c.ToolCalls, "tool-calls", false, "")
 	fs.IntVar(&c.AnswerTokens, "answer-tokens", 400, "")
 	fs.Float64Var(&c.NonASCII, "non-ascii", 0.01, "")
@@ -153,60 +173,57 @@ func parseSimulate(e *env, args []string) (*simulateOptions, error) {
 	fs.IntVar(&c.Loop.After, "loop-after", 0, "")
 	fs.IntVar(&c.Loop.Period, "loop-period", 48, "")
 	fs.IntVar(&c.Loop.MinBatch, "loop-min-batch", 0, "")
-	fs.Var((*tokenCount)(&c.Loop.Context), "loop-context", "")
-	metrics := fs.String("metrics", "new", "")
+	fs.Var(&o.loopContext, "loop-context", "")
+	fs.StringVar(&o.metrics, "metrics", "new", "")
 	fs.BoolVar(&c.MetricsLag, "metrics-lag", false, "")
 	fs.BoolVar(&c.NoCacheSize, "no-cache-size", false, "")
 	fs.BoolVar(&c.NoTokenizeRoute, "no-tokenize", false, "")
 	fs.BoolVar(&c.CachedTokens, "cached-tokens", false, "")
-	fault := fs.String("fault", "", "")
-	if err := parseFlags(fs, args); err != nil {
-		return nil, err
-	}
-	if fs.NArg() > 0 {
-		return nil, usageError{fmt.Sprintf("unexpected argument %q", fs.Arg(0)), "speedmatrix simulate takes flags only"}
-	}
-	if err := choose("--frontend", *frontend, &c.Frontend, map[string]simserver.Frontend{
+	fs.BoolVar(&c.UsageByDefault, "usage-by-default", false, "")
+	fs.StringVar(&o.fault, "fault", "none", "")
+	return fs
+}
+
+// check completes the configuration from the flags' words.
+func (o *simulateOptions) check() error {
+	c := &o.config
+	c.KVCacheTokens, c.MaxModelLen = int(o.kvCache), int(o.maxModelLen)
+	c.PrefillHalf, c.Loop.Context = int(o.prefillHalf), int(o.loopContext)
+	if err := choose("--frontend", o.frontend, &c.Frontend, map[string]simserver.Frontend{
 		"python": simserver.Python, "rust": simserver.Rust}); err != nil {
-		return nil, err
+		return err
 	}
-	if err := choose("--reasoning-field", *field, &c.ReasoningField, map[string]simserver.ReasoningField{
+	if err := choose("--reasoning-field", o.field, &c.ReasoningField, map[string]simserver.ReasoningField{
 		"reasoning": simserver.Reasoning, "reasoning_content": simserver.ReasoningContent, "both": simserver.ReasoningBoth}); err != nil {
-		return nil, err
+		return err
 	}
-	if err := choose("--metrics", *metrics, &c.Metrics, map[string]simserver.MetricsMode{
+	if err := choose("--metrics", o.metrics, &c.Metrics, map[string]simserver.MetricsMode{
 		"new": simserver.MetricsNew, "old": simserver.MetricsOld, "both": simserver.MetricsBoth, "none": simserver.MetricsNone,
 		"empty": simserver.MetricsEmpty, "html": simserver.MetricsHTML, "hang": simserver.MetricsHang}); err != nil {
-		return nil, err
+		return err
 	}
 	var err error
-	if c.Fault, err = simserver.ParseFault(*fault); err != nil {
-		return nil, usageError{err.Error(), "speedmatrix simulate --help lists the faults"}
+	if c.Fault, err = simserver.ParseFault(o.fault); err != nil {
+		return usageError{"--fault: " + err.Error(), "speedmatrix simulate --help lists the faults"}
 	}
-	if *speculate != "" {
-		k, mean, given := strings.Cut(*speculate, ":")
-		if c.DraftTokens, err = strconv.Atoi(k); err == nil && given {
-			c.AcceptedMean, err = strconv.ParseFloat(mean, 64)
-		}
-		if err != nil {
-			return nil, usageError{fmt.Sprintf("--speculate: got %q, want drafts and a mean, such as 3:2.4", *speculate), ""}
-		}
+	drafts, mean, given := strings.Cut(o.speculate, ":")
+	if c.DraftTokens, err = strconv.Atoi(drafts); err == nil && given {
+		c.AcceptedMean, err = strconv.ParseFloat(mean, 64)
 	}
-	if *stalls != "" {
-		share, d, given := strings.Cut(*stalls, ":")
-		if c.StallShare, err = strconv.ParseFloat(share, 64); err == nil && given {
-			c.StallTime, err = time.ParseDuration(d)
-		}
-		if err != nil {
-			return nil, usageError{fmt.Sprintf("--stalls: got %q, want a share and a duration, such as 0.001:60ms", *stalls), ""}
-		}
+	if err != nil {
+		return usageError{fmt.Sprintf("--speculate: got %q, want drafts and a mean, such as 3:2.4", o.speculate), ""}
 	}
-	if *keyFile != "" {
-		if c.APIKey, err = readSecret(*keyFile); err != nil {
-			return nil, err
-		}
+	share, d, given := strings.Cut(o.stalls, ":")
+	if c.StallShare, err = strconv.ParseFloat(share, 64); err == nil && given {
+		c.StallTime, err = time.ParseDuration(d)
 	}
-	return o, nil
+	if err != nil {
+		return usageError{fmt.Sprintf("--stalls: got %q, want a share and a duration, such as 0.001:60ms", o.stalls), ""}
+	}
+	if o.keyFile != "" {
+		c.APIKey, err = readSecret(o.keyFile)
+	}
+	return err
 }
 
 // choose sets *dst to the value that a word stands for.
@@ -216,33 +233,6 @@ func choose[T any](flag, word string, dst *T, values map[string]T) error {
 		return usageError{fmt.Sprintf("%s: unknown value %q", flag, word), "speedmatrix simulate --help lists the values"}
 	}
 	*dst = v
-	return nil
-}
-
-// A tokenCount is a flag that counts tokens: 8192, 8K or 1M, where K is
-// 1024.
-type tokenCount int
-
-func (t *tokenCount) String() string { return strconv.Itoa(int(*t)) }
-func (t *tokenCount) Type() string   { return "tokens" }
-
-func (t *tokenCount) Set(s string) error {
-	scale := 1
-	switch {
-	case strings.HasSuffix(s, "K"), strings.HasSuffix(s, "k"):
-		scale = 1 << 10
-	case strings.HasSuffix(s, "M"), strings.HasSuffix(s, "m"):
-		scale = 1 << 20
-	}
-	digits := s
-	if scale > 1 {
-		digits = s[:len(s)-1]
-	}
-	n, err := strconv.Atoi(digits)
-	if err != nil || n < 0 || n > (1<<31-1)/scale {
-		return errors.New("want a number of tokens, such as 8192 or 8K")
-	}
-	*t = tokenCount(n * scale)
 	return nil
 }
 

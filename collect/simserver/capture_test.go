@@ -129,6 +129,7 @@ func TestFormIsThatOfVLLM(t *testing.T) {
 		{name: "error_stream_options_not_streamed", exact: true},
 		{name: "error_missing_messages"},
 		{name: "error_context_too_long", body: fmt.Sprintf(`{"stream":true,"max_tokens":24,"messages":[{"role":"user","content":%q}]}`, long), exact: true},
+		{name: "error_unknown_token", body: `{"stream":true,"prompt":[1,100000000]}`},
 		{name: "error_prompt_fills_window", body: `{"stream":true,"max_tokens":1,"prompt":[1` + strings.Repeat(",1", 16383) + `]}`, exact: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

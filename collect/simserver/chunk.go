@@ -2,6 +2,7 @@ package simserver
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 )
 
@@ -277,14 +278,19 @@ func (e *encoder) done(b []byte) []byte {
 
 // errorEvent appends an error inside a stream. Its JSON is Python's, with
 // spaces and escapes.
-func (e *encoder) errorEvent(b []byte, message string) []byte {
+func (e *encoder) errorEvent(b []byte, kind string, code int, message string) []byte {
 	b = e.data(b)
 	if e.rust {
 		b = fmt.Appendf(b, `{"error":{"message":%s,"type":"server_error","code":"server_error"}}`, quote(message))
 	} else {
-		b = fmt.Appendf(b, `{"error": {"message": %s, "type": "InternalServerError", "param": null, "code": 500}}`, quoteASCII(message))
+		b = fmt.Appendf(b, `{"error": {"message": %s, "type": "%s", "param": null, "code": %d}}`, quoteASCII(message), kind, code)
 	}
 	return append(b, e.end...)
+}
+
+// internalError appends the error event of a failing engine.
+func (e *encoder) internalError(b []byte, message string) []byte {
+	return e.errorEvent(b, "InternalServerError", http.StatusInternalServerError, message)
 }
 
 // comment appends a keep-alive line.

@@ -69,7 +69,7 @@ func TestEventBytes(t *testing.T) {
 		{"done", testShape(),
 			func(e *encoder) []byte { return e.done(nil) }, `data: [DONE]`},
 		{"error event is Python's JSON", testShape(),
-			func(e *encoder) []byte { return e.errorEvent(nil, "é \"x\" 🙂") },
+			func(e *encoder) []byte { return e.internalError(nil, "é \"x\" 🙂") },
 			`data: {"error": {"message": "\u00e9 \"x\" \ud83d\ude42", "type": "InternalServerError", "param": null, "code": 500}}`},
 
 		{"reasoning", with(func(s *shape) { s.parser = true }),
@@ -129,7 +129,7 @@ func TestEventBytes(t *testing.T) {
 			func(e *encoder) []byte { return e.chunk(nil, &part{content: []byte("x"), finish: "length"}) },
 			head + `{"index":0,"delta":{"content":"x"},"finish_reason":"length"}]}`},
 		{"rust, error event", with(func(s *shape) { s.rust = true }),
-			func(e *encoder) []byte { return e.errorEvent(nil, "é") },
+			func(e *encoder) []byte { return e.internalError(nil, "é") },
 			`data: {"error":{"message":"é","type":"server_error","code":"server_error"}}`},
 		{"no space after the colon", with(func(s *shape) { s.fault.NoSpace = true }),
 			func(e *encoder) []byte { return e.done(nil) }, `data:[DONE]`},

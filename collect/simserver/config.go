@@ -104,7 +104,7 @@ type Config struct {
 	NoCacheSize     bool        // cache_config_info lacks kv_cache_size_tokens, as before June 2026
 	CachedTokens    bool        // usage has prompt_tokens_details, as with --enable-prompt-tokens-details
 	UsageByDefault  bool        // stream_options without include_usage means true, as before March 2026
-	StrictLength    bool        // prompt and max_tokens together must fit the model, as up to 0.29; newer versions cut max_tokens
+	StrictLength    bool        // prompt and max_tokens together must fit the model, as in 0.28; 0.32 cuts max_tokens
 	NoTokenizeRoute bool        // /tokenize and /detokenize are 404, as behind a proxy
 
 	IdleTimeout time.Duration // Serve closes idle connections after it; default 5 s; negative means never

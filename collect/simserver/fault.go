@@ -92,21 +92,20 @@ type Fault struct {
 const BeforeHeaders = -1
 
 // FaultSyntax describes what ParseFault takes, one item a line.
-const FaultSyntax = `status=N            answer with this HTTP status; body=object|flat|string|html|empty
-close-after=N       close the connection after N chunks with tokens; N=0: after the headers
-reset-after=N, truncate-after=N, hang-after=N, error-after=N, empty-error-after=N,
-abort-after=N, die-after=N
-                    the same with a reset, an end without [DONE], silence, an error
-                    event, one with an empty message, finish_reason abort, and the
-                    engine's death
-close-before, reset-before, hang-before
-                    the same before the first byte
-stall=N:2s          pause for 2s after N chunks with tokens
+const FaultSyntax = `status=N           this HTTP status; body=object|flat|string|html|empty
+close-after=N      close the connection after N chunks with tokens; 0 means
+                   right after the headers
+reset-after=N      … reset it; truncate-after=N … end without [DONE]
+hang-after=N       … fall silent; abort-after=N … finish_reason abort
+error-after=N      … an error event; empty-error-after=N … without message
+die-after=N        … the engine dies: errors for all, then no connections
+close-before, reset-before, hang-before: before the first byte
+stall=N:2s         pause for 2s after N chunks with tokens
 usage=none|final|deltas|chunks|wrong
 ignore-max-tokens, ignore-ignore-eos, reject-ignore-eos
-keep-alive=1s       comment lines in silence
+keep-alive=1s      comment lines in silence
 crlf, no-space, split-utf8, dribble=BYTES
-every=N             only each N-th request (not in the header)
+every=N            only each N-th request (not in the header)
 none`
 
 // ParseFault reads a comma-separated list of FaultSyntax items.

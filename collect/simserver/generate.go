@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,17 +73,23 @@ type generateRequest struct {
 type refusal struct {
 	status               int
 	kind, message, param string
+	late                 bool // found by the engine: a stream has been answered with 200 by then
 }
 
 func badRequest(param, format string, args ...any) *refusal {
-	return &refusal{http.StatusBadRequest, "BadRequestError", fmt.Sprintf(format, args...), param}
+	return &refusal{status: http.StatusBadRequest, kind: "BadRequestError", message: fmt.Sprintf(format, args...), param: param}
+}
+
+// badField is what pydantic says of one field.
+func badField(loc, detail string) *refusal {
+	return &refusal{status: http.StatusBadRequest, kind: "Bad Request", message: "1 validation error:\n  {" + detail + "}", param: loc}
 }
 
 // prompts returns the token ids of each prompt of the request.
 func (req *generateRequest) prompts(chat bool) ([][]int32, *refusal) {
 	if chat {
 		if len(req.Messages) == 0 {
-			return nil, &refusal{http.StatusBadRequest, "Bad Request", "1 validation error:\n  {" + missing("messages") + "}", "body.messages"}
+			return nil, badField("body.messages", missing("messages"))
 		}
 		return [][]int32{appendChat(nil, flatten(req.Messages), true)}, nil
 	}
@@ -101,7 +108,7 @@ func (req *generateRequest) prompts(chat bool) ([][]int32, *refusal) {
 			lists = append(lists, text(s))
 		}
 		return lists, nil
-	case json.Unmarshal(req.Prompt, &lists) == nil && len(lists) > 0:
+	case json.Unmarshal(req.Prompt, &lists) == nil && len(lists) > 0 && !slices.ContainsFunc(lists, func(l []int32) bool { return len(l) == 0 }):
 		return lists, nil
 	}
 	return nil, badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
@@ -190,6 +197,12 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, chat bool) {
 		return
 	}
 	g, no := s.plan(&req, r, chat, fault, arrived)
+	if no != nil && no.late && req.Stream {
+		e := newEncoder(shape{rust: s.cfg.Frontend == Rust, fault: fault})
+		s.beginStream(w)
+		w.Write(e.done(e.errorEvent(nil, no.kind, no.status, no.message)))
+		return
+	}
 	if no != nil {
 		s.refuse(w, no.status, no.kind, no.message, no.param)
 		return
@@ -212,6 +225,9 @@ func (s *Server) faultFor(r *http.Request) (Fault, error) {
 	}
 	return s.cfg.Fault, nil
 }
+
+// maxOutputs bounds the outputs of one request.
+const maxOutputs = 4096
 
 // A generation is one accepted request: its outputs and where they arrive.
 type generation struct {
@@ -244,7 +260,7 @@ func (s *Server) plan(req *generateRequest, r *http.Request, chat bool, fault Fa
 	}
 	switch {
 	case req.IgnoreEOS != nil && fault.RejectIgnoreEOS:
-		return nil, &refusal{http.StatusBadRequest, "Bad Request", "1 validation error:\n  {'type': 'extra_forbidden', 'loc': 'body.ignore_eos', 'msg': 'Extra inputs are not permitted'}", "body.ignore_eos"}
+		return nil, badField("body.ignore_eos", "'type': 'extra_forbidden', 'loc': 'body.ignore_eos', 'msg': 'Extra inputs are not permitted'")
 	case req.StreamOptions != nil && !req.Stream:
 		return nil, badRequest("stream_options", "Stream options can only be defined when `stream=True`. (parameter=stream_options)")
 	case n < 1 || n > 128:
@@ -284,8 +300,18 @@ func (s *Server) plan(req *generateRequest, r *http.Request, chat bool, fault Fa
 		}
 	}
 
+	if len(prompts)*n > maxOutputs {
+		return nil, badRequest("prompt", "%d outputs are too many, the most is %d.", len(prompts)*n, maxOutputs)
+	}
 	g := &generation{box: newOutbox(c.MergeDeltas), runner: s.pickEngine(r)}
 	for pi, ids := range prompts {
+		for _, id := range ids {
+			if id < 0 || id >= tokenLimit {
+				no := badRequest("", "Token id %d is out of vocabulary", id)
+				no.late = true
+				return nil, no
+			}
+		}
 		limit, no := req.limit(chat, c.StrictLength, len(ids), c.MaxModelLen)
 		if no != nil {
 			return nil, no

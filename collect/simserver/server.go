@@ -297,7 +297,8 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, v any) bool {
 
 // invalid answers as pydantic does for a bad field.
 func (s *Server) invalid(w http.ResponseWriter, loc, detail string) {
-	s.refuse(w, http.StatusBadRequest, "Bad Request", "1 validation error:\n  {"+detail+"}", loc)
+	no := badField(loc, detail)
+	s.refuse(w, no.status, no.kind, no.message, no.param)
 }
 
 // missing is the detail of a field that is not there.

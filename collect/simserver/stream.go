@@ -73,12 +73,7 @@ type streamer struct {
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, g *generation) {
 	st := &streamer{s: s, w: w, ctl: http.NewResponseController(w), g: g, enc: newEncoder(g.shape), buf: make([]byte, 0, 4096)}
 	s.tell(g.event(TruthRequest, ""))
-	contentType := "text/event-stream; charset=utf-8"
-	if g.shape.rust {
-		contentType = "text/event-stream"
-	}
-	w.Header().Set("Content-Type", contentType)
-	w.WriteHeader(http.StatusOK)
+	s.beginStream(w)
 	st.ctl.Flush() // before the prefill
 	g.submit()
 	end, act := st.run(r.Context())
@@ -87,6 +82,16 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, g *generation) {
 	if act == ActClose || act == ActReset {
 		s.breakOff(w, r, act)
 	}
+}
+
+// beginStream writes the headers of a stream.
+func (s *Server) beginStream(w http.ResponseWriter) {
+	contentType := "text/event-stream; charset=utf-8"
+	if s.cfg.Frontend == Rust {
+		contentType = "text/event-stream"
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(http.StatusOK)
 }
 
 // event returns a truth event about the whole request.
@@ -244,13 +249,13 @@ func (st *streamer) strike(ctx context.Context, a FaultAct) (string, FaultAct) {
 	switch a {
 	case ActDie:
 		st.s.die()
-		st.buf = st.enc.done(st.enc.errorEvent(st.buf, deadMessage))
+		st.buf = st.enc.done(st.enc.internalError(st.buf, deadMessage))
 		name = "died"
 	case ActError:
-		st.buf = st.enc.done(st.enc.errorEvent(st.buf, "Internal server error"))
+		st.buf = st.enc.done(st.enc.internalError(st.buf, "Internal server error"))
 		name = "error"
 	case ActEmptyError:
-		st.buf = st.enc.done(st.enc.errorEvent(st.buf, ""))
+		st.buf = st.enc.done(st.enc.internalError(st.buf, ""))
 		name = "empty-error"
 	case ActAbort:
 		st.open()
