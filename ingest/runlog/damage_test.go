@@ -168,11 +168,19 @@ func TestHostileContentIsBounded(t *testing.T) {
 		f, _ := takeApart(t, good)
 		column := r.IntN(len(f.columns))
 		p := f.columns[column][r.IntN(len(f.columns[column]))]
+		if i%3 == 0 { // the compressed bytes instead of what is in them
+			p.body = func(b []byte) []byte {
+				for range 1 + r.IntN(3) {
+					b[r.IntN(len(b))] = byte(r.Uint32())
+				}
+				return b
+			}
+		}
 		into := &p.data
 		if len(p.levels) > 0 && r.IntN(3) == 0 {
 			into = &p.levels
 		}
-		for range 1 + r.IntN(3) {
+		for range (1 + r.IntN(3)) * min(1, i%3) {
 			switch at := r.IntN(len(*into) + 1); {
 			case r.IntN(4) == 0: // a huge varint: lengths and counts
 				*into = slices.Concat((*into)[:at], []byte{0xFF, 0xFF, 0xFF, 0xFF, 0x07}, (*into)[min(len(*into), at+r.IntN(6)):])

@@ -45,14 +45,6 @@ func rowf[N int | int64](row N, format string, args ...any) *damage {
 	return &damage{row: int64(row), msg: fmt.Sprintf(format, args...)}
 }
 
-// placed gives err, where it is a damage, the path that it lacks.
-func placed(path string, err error) error {
-	if d, ok := err.(*damage); ok {
-		return d.in(path)
-	}
-	return err
-}
-
 // oneOf lists the allowed words of an enumeration for an error message.
 func oneOf[S ~string](words ...S) string {
 	s := make([]string, len(words))

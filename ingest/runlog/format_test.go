@@ -172,7 +172,7 @@ func TestManifestTablesNameEveryKey(t *testing.T) {
 
 // What FORMAT.md promises of the file around the columns.
 func TestFileIsLaidOutAsPromised(t *testing.T) {
-	ev := cellEvents(1, 300_000) // enough for several pages
+	ev := cellEvents(1, 300_000, 1) // enough for several pages
 	data := encoded(t, ev)
 	file, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
 	if err != nil {

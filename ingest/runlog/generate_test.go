@@ -83,10 +83,10 @@ var decodeKey = Key{PhaseDecode, 8192, 4}
 // smallEvents returns about 150 rows.
 func smallEvents() *Events { return randomEvents(7, decodeKey, 10) }
 
-// cellEvents returns events such as a plain decode cell has: one token a
-// chunk with running usage, engine steps shared by all streams, text of
-// words, 2,048-token requests.
-func cellEvents(seed uint64, rows int) *Events {
+// cellEvents returns events such as a decode cell has: chunks with running
+// usage, engine steps shared by all streams, text of words, 2,048 chunks a
+// request. A chunk has one token, or under speculation up to most.
+func cellEvents(seed uint64, rows, most int) *Events {
 	const streams, perRequest = 16, 2048
 	r := rand.New(rand.NewPCG(seed, 2))
 	ev := &Events{Key: Key{PhaseDecode, 8192, streams}}
@@ -120,12 +120,18 @@ func cellEvents(seed uint64, rows int) *Events {
 				e.Stream, e.Request, e.Seq, e.Status = stream, request, seq, 200
 				ev.Append(e)
 			default:
-				total++
+				tokens := 1
+				for tokens < most && r.IntN(3) > 0 {
+					tokens++
+				}
+				total += int32(tokens)
 				e := NewEvent(KindChunk, max(t, int64(steps[i]+3.5*float64(stream)+22*r.ExpFloat64())))
 				e.Stream, e.Request, e.Seq = stream, request, seq
-				e.Tokens, e.CompletionTokens, e.PromptTokens = 1, total, 8192
+				e.Tokens, e.CompletionTokens, e.PromptTokens = int32(tokens), total, 8192
 				e.Channel, e.HasText = ChannelContent, true
-				e.Text = vocabulary[min(len(vocabulary)-1, int(8*(1/(1-r.Float64())-1)))] // Zipf
+				for range tokens {
+					e.Text += vocabulary[min(len(vocabulary)-1, int(8*(1/(1-r.Float64())-1)))] // Zipf
+				}
 				ev.Append(e)
 			}
 			t = ev.TUs[ev.Len()-1]

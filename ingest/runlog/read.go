@@ -3,6 +3,7 @@ package runlog
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -131,10 +132,17 @@ func readFile(dir, file string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer root.Close()
+	whole := func(err error) error { // with the whole path, not only the part inside dir
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return &fs.PathError{Op: "open", Path: pathIn(dir, file), Err: err}
+	}
 	// Before opening: the open of a pipe waits for a writer.
 	info, err := root.Stat(file)
 	if err != nil {
-		return nil, err
+		return nil, whole(err)
 	}
 	switch {
 	case !info.Mode().IsRegular():
@@ -144,7 +152,7 @@ func readFile(dir, file string, most int64) ([]byte, error) {
 	}
 	f, err := root.Open(file)
 	if err != nil {
-		return nil, err
+		return nil, whole(err)
 	}
 	defer f.Close()
 	data := make([]byte, info.Size())

@@ -1,14 +1,19 @@
 package runlog
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -197,8 +202,9 @@ func TestReaderRefusesWhatIsNoFileOfTheRun(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ReadEvents(dir, Key{PhaseDecode, 1, 1}, FileInfo{}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no such cell: got %v, want %v", err, fs.ErrNotExist)
+	if _, err := ReadEvents(dir, Key{PhaseDecode, 1, 1}, FileInfo{}); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), filepath.Join(dir, "cells", "decode-1-c1.parquet")) {
+		t.Errorf("no such cell: got %v, want %v with the whole path", err, fs.ErrNotExist)
 	}
 	t.Run("link out of the run", func(t *testing.T) {
 		outside := filepath.Join(t.TempDir(), "x")
@@ -227,7 +233,7 @@ func TestReaderRefusesWhatIsNoFileOfTheRun(t *testing.T) {
 
 // The cost of an event is a few appends, not an allocation.
 func TestEncodingAllocatesByBatch(t *testing.T) {
-	few, many := cellEvents(1, 1600), cellEvents(1, 64_000)
+	few, many := cellEvents(1, 1600, 1), cellEvents(1, 64_000, 1)
 	count := func(ev *Events) float64 {
 		return testing.AllocsPerRun(3, func() {
 			if err := encodeEvents(io.Discard, ev); err != nil {
@@ -243,9 +249,102 @@ func TestEncodingAllocatesByBatch(t *testing.T) {
 
 // The target of the format for events of one token each, text included.
 func TestPlainEventsAreSmall(t *testing.T) {
-	ev := cellEvents(1, benchRows)
+	ev := cellEvents(1, benchRows, 1)
 	per := float64(len(encoded(t, ev))) / float64(ev.Len())
 	if per > 3.5 {
 		t.Errorf("%.2f bytes for an event, want 3.5 at most", per)
 	}
+}
+
+// killedWriter is the variable with which this test binary, started anew,
+// is a writer that never stops; it names the run directory.
+const killedWriter = "RUNLOG_TEST_KILLED_WRITER"
+
+func TestMain(m *testing.M) {
+	dir := os.Getenv(killedWriter)
+	if dir == "" {
+		os.Exit(m.Run())
+	}
+	one, two := randomEvents(1, decodeKey, 20), randomEvents(2, decodeKey, 40)
+	manifest := someManifest()
+	for i := 0; ; i++ {
+		manifest.Plan.Seed = int64(i)
+		_, err1 := WriteEvents(dir, one)
+		err2 := WriteManifest(dir, manifest)
+		_, err3 := WriteEvents(dir, two)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(i)
+	}
+}
+
+// A writer that is killed at any instant leaves whole files: the old one or
+// the new one.
+func TestKilledWriterLeavesWholeFiles(t *testing.T) {
+	dir := newRun(t)
+	one, two := randomEvents(1, decodeKey, 20), randomEvents(2, decodeKey, 40)
+	r := rand.New(rand.NewPCG(1, 1))
+	for kill := range 15 {
+		writer := exec.Command(os.Args[0])
+		writer.Env = append(os.Environ(), killedWriter+"="+dir)
+		out, err := writer.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := writer.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for range 1 + r.IntN(5) {
+			if !lines.Scan() {
+				t.Fatal("the writer stopped by itself")
+			}
+		}
+		for range r.IntN(20_000) { // some instant within a write
+			runtime.Gosched()
+		}
+		if err := writer.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for lines.Scan() { // to its end
+		}
+		writer.Wait()
+		ev, err := ReadEvents(dir, decodeKey, FileInfo{})
+		if err != nil {
+			t.Fatalf("kill %d: %v", kill, err)
+		}
+		if !ev.equal(one) && !ev.equal(two) {
+			t.Fatalf("kill %d: neither the old nor the new events", kill)
+		}
+		if _, err := ReadManifest(dir); err != nil {
+			t.Fatalf("kill %d: %v", kill, err)
+		}
+		if err := Sweep(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Readers at work at the same time do not disturb each other: the library
+// shares its decompressors between them.
+func TestReadersAtTheSameTime(t *testing.T) {
+	dir := newRun(t)
+	want := randomEvents(1, decodeKey, 200)
+	info, err := WriteEvents(dir, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 5 {
+				if got, err := ReadEvents(dir, decodeKey, info); err != nil || !got.equal(want) {
+					t.Errorf("read other events than were written, %v", err)
+				}
+			}
+		})
+	}
+	group.Wait()
 }
