@@ -1068,3 +1068,17 @@ func TestParseFault(t *testing.T) {
 		}
 	}
 }
+
+func TestChunksAreTheSameForOneSeed(t *testing.T) {
+	run := func(seed uint64) string {
+		_, url := start(t, fast(Config{Seed: seed, DraftTokens: 3, NonASCII: 0.2, Jitter: 0.2}))
+		s := readStream(t, url+"/v1/chat/completions", chatBody, "")
+		return fmt.Sprint(s.usage, s.content, s.chunks[0].ID)
+	}
+	if a, b := run(7), run(7); a != b {
+		t.Errorf("two servers with one seed sent\n%s\nand\n%s", a, b)
+	}
+	if run(7) == run(8) {
+		t.Error("two seeds give one stream")
+	}
+}
