@@ -418,7 +418,7 @@ func TestPlannedRandomnessIsSeeded(t *testing.T) {
 		l.drain()
 		return fmt.Sprint(l.steps, l.made["0"], l.made["4"])
 	}
-	if run(7) != run(7) {
+	if a, b := run(7), run(7); a != b {
 		t.Error("two runs with one seed differ")
 	}
 	if run(7) == run(8) {
