@@ -44,7 +44,7 @@ func NewRedactor(secrets []string, home, hostname string) *Redactor {
 	r := &Redactor{}
 	var words []string
 	for _, s := range secrets {
-		s = strings.TrimSpace(s)
+		s = strings.TrimSpace(valid(s))
 		if scheme, rest, ok := strings.Cut(s, " "); ok && isScheme(scheme) {
 			s = strings.TrimSpace(rest) // "Bearer <key>": the key is the secret
 		}
@@ -66,10 +66,10 @@ func NewRedactor(secrets []string, home, hostname string) *Redactor {
 	if len(words) > 0 {
 		r.words = regexp.MustCompile(`(^|[^A-Za-z0-9])(?:` + strings.Join(words, "|") + `)($|[^A-Za-z0-9])`)
 	}
-	home = strings.TrimRight(home, `/\`)
+	home, hostname = strings.TrimRight(valid(home), `/\`), valid(hostname)
 	if len(home) > 1 && !strings.HasSuffix(home, ":") {
 		r.home = home
-		if name := home[strings.LastIndexAny(home, `/\`)+1:]; len(name) > 2 && name != "root" {
+		if name := home[strings.LastIndexAny(home, `/\`)+1:]; len(name) > 2 && len(name) <= 255 && name != "root" {
 			r.user = regexp.MustCompile(`([/\\])` + regexp.QuoteMeta(name) + `([/\\]|$)`)
 		}
 	}
@@ -77,11 +77,17 @@ func NewRedactor(secrets []string, home, hostname string) *Redactor {
 	switch strings.ToLower(short) {
 	case "", "localhost", "vllm", "linux", "host", "server", "gpu", "cpu", "cuda": // no one's name, and words of every text
 	default:
+		if len(hostname) > 255 {
+			break // longer than any system allows
+		}
 		r.hostname = regexp.MustCompile(`(?i)(^|[^A-Za-z0-9])` + regexp.QuoteMeta(short) +
 			`(?:` + regexp.QuoteMeta(strings.TrimPrefix(hostname, short)) + `)?($|[^A-Za-z0-9])`)
 	}
 	return r
 }
+
+// valid makes foreign bytes what they are in a text: valid UTF-8.
+func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
 // forms returns the spellings of a secret in which it can stand in a text.
 func forms(s string) []string {
@@ -137,8 +143,7 @@ func (r *Redactor) Text(s string) string {
 }
 
 func (r *Redactor) text(s string, command bool) string {
-	s = strings.ToValidUTF8(s, "\ufffd")
-	s = r.known(s)
+	s = r.known(valid(s))
 	s = redactURLs(s)
 	s = redactPairs(s, command)
 	s = bearer.ReplaceAllStringFunc(s, redactBearer)
@@ -152,6 +157,11 @@ func (r *Redactor) text(s string, command bool) string {
 
 // Args redacts a command line, one argument per element.
 func (r *Redactor) Args(args []string) []string {
+	whole := make([]string, len(args)) // known secrets first: one may hold an equals sign
+	for i, a := range args {
+		whole[i] = r.known(valid(a))
+	}
+	args = whole
 	out := make([]string, len(args))
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -282,26 +292,40 @@ func (r *Redactor) known(s string) string {
 		s = strings.ReplaceAll(s, e, Redacted)
 	}
 	for _, core := range r.encoded {
-		for from := 0; ; {
-			i := strings.Index(s[from:], core)
-			if i < 0 {
-				break
-			}
-			start, end := from+i, from+i+len(core)
+		s = replaceRuns(s, core, func(start, end int) (int, int, bool) {
 			for start > 0 && isBase64(s[start-1]) {
 				start--
 			}
 			for end < len(s) && (isBase64(s[end]) || s[end] == '=') {
 				end++
 			}
-			s = s[:start] + Redacted + s[end:]
-			from = start + len(Redacted)
-		}
+			return start, end, true
+		}, Redacted)
 	}
 	if r.words != nil {
 		s = replaceWords(r.words, s, Redacted)
 	}
 	return s
+}
+
+// replaceRuns replaces what extent makes of each occurrence of part in s,
+// unless it declines.
+func replaceRuns(s, part string, extent func(start, end int) (int, int, bool), by string) string {
+	var b strings.Builder
+	last := 0
+	for from := 0; ; {
+		i := strings.Index(s[from:], part)
+		if i < 0 {
+			b.WriteString(s[last:])
+			return b.String()
+		}
+		start, end, ok := extent(from+i, from+i+len(part))
+		if ok {
+			b.WriteString(s[last:max(start, last)] + by)
+			last = end
+		}
+		from = end
+	}
 }
 
 func isBase64(c byte) bool {
@@ -572,19 +596,11 @@ func bracketEnd(s string) int {
 // paths replaces home directories, and the user's name in other paths.
 func (r *Redactor) paths(s string) string {
 	if r.home != "" {
-		for from := 0; ; {
-			i := strings.Index(s[from:], r.home)
-			if i < 0 {
-				break
-			}
-			start, end := from+i, from+i+len(r.home)
-			from = end
-			if next, _ := utf8.DecodeRuneInString(s[end:]); end < len(s) && (unicode.IsLetter(next) || unicode.IsDigit(next) || strings.ContainsRune("_.-", next)) {
-				continue // /home/ann is not the start of /home/anna
-			}
-			s = s[:start] + "$HOME" + s[end:]
-			from = start + len("$HOME")
-		}
+		s = replaceRuns(s, r.home, func(start, end int) (int, int, bool) {
+			next, _ := utf8.DecodeRuneInString(s[end:])
+			longer := end < len(s) && (unicode.IsLetter(next) || unicode.IsDigit(next) || strings.ContainsRune("_.-", next))
+			return start, end, !longer // /home/ann is not the start of /home/anna
+		}, "$HOME")
 	}
 	var b strings.Builder
 	last := 0

@@ -164,6 +164,7 @@ func FuzzRedact(f *testing.F) {
 	f.Add("sk-live-0123456789", "vllm serve m --api-key ", " --port 1", "lab-box-17")
 	f.Add("pässwörd&=1", `{"token":"`, `"}`, "h")
 	f.Add("a b c d e f", "http://u:", "@h/", "")
+	f.Add("00000000", "-", "0", "0")
 	f.Add("0000000000", "Authorization: Basic ", "\n/home/x/y", "vm")
 	f.Fuzz(func(t *testing.T, secret, before, after, hostname string) {
 		secret = strings.TrimSpace(strings.ToValidUTF8(secret, ""))
