@@ -205,7 +205,7 @@ func (r *run) create(warm *runlog.Events) error {
 		if err != nil {
 			return fmt.Errorf("write warm-up: %w", err)
 		}
-		r.m.Warmup = &info
+		r.m.Warmup = &runlog.Warmup{ContextTokens: warm.Key.ContextTokens, FileInfo: info}
 	}
 	return r.save()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
@@ -50,7 +51,8 @@ func Load(dir string) (*Run, error) {
 		r.add(cell)
 	}
 	if m.Warmup != nil {
-		ev, err := readWarmup(dir, m)
+		key := runlog.Key{Phase: runlog.PhaseWarmup, ContextTokens: m.Warmup.ContextTokens, Concurrency: 1}
+		ev, err := runlog.ReadEvents(dir, key, m.Warmup.FileInfo)
 		if err != nil {
 			return nil, err
 		}
@@ -107,10 +109,15 @@ func open(dir string) (*runlog.Manifest, telemetry, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if m.Telemetry == nil {
+	// A run that was killed has telemetry without an entry in the manifest.
+	var want runlog.FileInfo
+	if m.Telemetry != nil {
+		want = m.Telemetry.FileInfo
+	}
+	samples, err := runlog.ReadTelemetry(dir, want)
+	if m.Telemetry == nil && errors.Is(err, fs.ErrNotExist) {
 		return m, nil, nil
 	}
-	samples, err := runlog.ReadTelemetry(dir, m.Telemetry.FileInfo)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -126,24 +133,6 @@ func name(dir string) (string, error) {
 	return filepath.Base(abs), nil
 }
 
-// readWarmup reads the warm-up's events. The manifest does not say at which
-// of the planned contexts it ran; its file does, and the reader wants to be
-// told, so the contexts are tried, the likeliest first.
-func readWarmup(dir string, m *runlog.Manifest) (*runlog.Events, error) {
-	contexts := slices.Concat(m.Plan.ContextsTokens, m.Plan.PrefillContextsTokens)
-	slices.Sort(contexts)
-	slices.Reverse(contexts)
-	var first error
-	for _, c := range append(slices.Compact(contexts), 0) {
-		ev, err := runlog.ReadEvents(dir, runlog.Key{Phase: runlog.PhaseWarmup, ContextTokens: c, Concurrency: 1}, *m.Warmup)
-		if err == nil {
-			return ev, nil
-		}
-		first = cmp.Or(first, err)
-	}
-	return nil, first
-}
-
 // warmupCell makes the planned cell that the manifest has no entry for.
 func warmupCell(m *runlog.Manifest, key runlog.Key) runlog.Cell {
 	c := runlog.Cell{
@@ -151,7 +140,7 @@ func warmupCell(m *runlog.Manifest, key runlog.Key) runlog.Cell {
 		Outcome: runlog.OutcomeRecorded,
 	}
 	if m.Warmup != nil {
-		c.FileInfo = *m.Warmup
+		c.FileInfo = m.Warmup.FileInfo
 	}
 	return c
 }

@@ -73,7 +73,7 @@ func write(t testing.TB, m *runlog.Manifest, cells map[runlog.Key]*runlog.Events
 			t.Fatal(err)
 		}
 		if key.Phase == runlog.PhaseWarmup {
-			m.Warmup = &info
+			m.Warmup = &runlog.Warmup{ContextTokens: key.ContextTokens, FileInfo: info}
 		}
 		for i := range m.Cells {
 			if m.Cells[i].Key() == key {

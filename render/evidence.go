@@ -302,7 +302,7 @@ func sources(e runlog.Engine) string {
 func logFiles(m *runlog.Manifest) []runlog.FileInfo {
 	var list []runlog.FileInfo
 	if m.Warmup != nil {
-		list = append(list, *m.Warmup)
+		list = append(list, m.Warmup.FileInfo)
 	}
 	cells := slices.Clone(m.Cells)
 	slices.SortStableFunc(cells, func(a, b runlog.Cell) int {

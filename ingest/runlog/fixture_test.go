@@ -39,7 +39,7 @@ func writeFixture(t *testing.T) {
 		into *FileInfo
 		ev   *Events
 	}{
-		{m.Warmup, randomEvents(11, Key{PhaseWarmup, 16384, 1}, 1)},
+		{&m.Warmup.FileInfo, randomEvents(11, Key{PhaseWarmup, 16384, 1}, 1)},
 		{&m.Cells[0].FileInfo, randomEvents(12, Key{PhasePrefill, 8192, 1}, 2)},
 		{&m.Cells[1].FileInfo, randomEvents(13, Key{PhaseDecode, 8192, 1}, 6)},
 	} {
@@ -71,7 +71,7 @@ func TestReleasedVersionIsReadForEver(t *testing.T) {
 		key  Key
 		info FileInfo
 	}{
-		{Key{PhaseWarmup, 16384, 1}, *m.Warmup},
+		{Key{PhaseWarmup, m.Warmup.ContextTokens, 1}, m.Warmup.FileInfo},
 		{m.Cells[0].Key(), m.Cells[0].FileInfo},
 		{m.Cells[1].Key(), m.Cells[1].FileInfo},
 	} {

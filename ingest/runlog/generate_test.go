@@ -192,7 +192,7 @@ func someManifest() *Manifest {
 			DecodeTest: "fixed duration", PrefillMode: "measured during decode warm-up", TokenCounting: "continuous usage", Text: "full",
 		},
 		Capacity:  Capacity{KVCacheTokens: 500_000, Source: "kv_cache_size_tokens", Engines: 1, Raw: map[string]string{"block_size": "16", "a<b": "&"}},
-		Warmup:    &FileInfo{File: "cells/warmup.parquet", Rows: 2, Bytes: 3900, SHA256: sum},
+		Warmup:    &Warmup{ContextTokens: 16384, FileInfo: FileInfo{File: "cells/warmup.parquet", Rows: 2, Bytes: 3900, SHA256: sum}},
 		Telemetry: &Telemetry{FileInfo{File: TelemetryFile, Rows: 100, Bytes: 2000, SHA256: sum}},
 		Cells: []Cell{
 			{Phase: PhasePrefill, ContextTokens: 8192, Concurrency: 1, Outcome: OutcomeRecorded, FileInfo: file(Key{PhasePrefill, 8192, 1}), PromptTokens: 8192},

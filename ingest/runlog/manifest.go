@@ -48,8 +48,13 @@ type Manifest struct {
 	Server    Server     `json:"server"`
 	Plan      Plan       `json:"plan"`
 	Capacity  Capacity   `json:"capacity"`
-	Warmup    *FileInfo  `json:"warmup,omitempty"` // the hidden warm-up's file; nil when there was none
+	Warmup    *Warmup    `json:"warmup,omitempty"` // the hidden warm-up's file; nil when there was none
 	Cells     []Cell     `json:"cells"`            // one per planned cell, in plan order: prefill, then decode, ascending
+
+	// Telemetry is nil while the run goes on and when it was killed: the
+	// manifest and the telemetry file can't be replaced at one instant. The
+	// file itself is then there all the same, whole, with all samples up to
+	// the cell that ended last, or a moment more.
 	Telemetry *Telemetry `json:"telemetry,omitempty"`
 }
 
@@ -235,6 +240,12 @@ type FileInfo struct {
 	Rows   int64  `json:"rows,omitempty"`
 	Bytes  int64  `json:"bytes,omitempty"`
 	SHA256 string `json:"sha256,omitempty"` // 64 lower-case hex digits
+}
+
+// A Warmup is the hidden warm-up's entry.
+type Warmup struct {
+	ContextTokens int32 `json:"context_tokens"` // planned, as in the file
+	FileInfo
 }
 
 // Telemetry is the telemetry file's entry.

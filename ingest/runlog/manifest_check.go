@@ -308,6 +308,9 @@ func (m *Manifest) checkFiles() *damage {
 		if w.File == "" {
 			return damagef("warmup.file: missing")
 		}
+		if w.ContextTokens < 1 {
+			return damagef("warmup.context_tokens: got %d, want 1 or more", w.ContextTokens)
+		}
 		if d := w.check("warmup", Key{Phase: PhaseWarmup}.File()); d != nil {
 			return d
 		}
