@@ -41,15 +41,15 @@ type Manifest struct {
 	// with, by another process of the collector.
 	ResumedUs []int64 `json:"resumed_us,omitempty"`
 
-	Launch    Launch     `json:"launch"`
-	Engine    Engine     `json:"engine"`
-	Model     Model      `json:"model"`
-	Hardware  Hardware   `json:"hardware"`
-	Server    Server     `json:"server"`
-	Plan      Plan       `json:"plan"`
-	Capacity  Capacity   `json:"capacity"`
-	Warmup    *Warmup    `json:"warmup,omitempty"` // the hidden warm-up's file; nil when there was none
-	Cells     []Cell     `json:"cells"`            // one per planned cell, in plan order: prefill, then decode, ascending
+	Launch   Launch   `json:"launch"`
+	Engine   Engine   `json:"engine"`
+	Model    Model    `json:"model"`
+	Hardware Hardware `json:"hardware"`
+	Server   Server   `json:"server"`
+	Plan     Plan     `json:"plan"`
+	Capacity Capacity `json:"capacity"`
+	Warmup   *Warmup  `json:"warmup,omitempty"` // the hidden warm-up's file; nil when there was none
+	Cells    []Cell   `json:"cells"`            // one per planned cell, in plan order: prefill, then decode, ascending
 
 	// Telemetry is nil while the run goes on and when it was killed: the
 	// manifest and the telemetry file can't be replaced at one instant. The

@@ -11,7 +11,7 @@ import (
 
 func TestEventsReadBackAsWritten(t *testing.T) {
 	dir := newRun(t)
-	for seed := range uint64(40) {
+	for seed := range uint64(40 / raceDivisor) {
 		for _, ev := range []*Events{
 			randomEvents(seed, Key{PhaseDecode, 8192, 1 + int32(seed%7)}, int(seed)*3),
 			randomEvents(seed, Key{PhasePrefill, int32(seed), 1}, 3),

@@ -1,0 +1,6 @@
+//go:build !race
+
+package runlog
+
+// raceDivisor: see race_test.go.
+const raceDivisor = 1
