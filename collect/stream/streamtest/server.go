@@ -40,7 +40,22 @@ type Request struct {
 	Path   string
 	Header http.Header
 	Body   []byte
-	Conn   int // 0, 1, … number of the connection
+	Conn   int       // 0, 1, … number of the connection
+	At     time.Time // when it was complete: instant 0 of its script
+}
+
+// A Write is one write of body bytes. On the loopback the bytes arrive while
+// the call lasts, so that Before and After bound the instant of arrival
+// however late this machine let the server run.
+type Write struct {
+	Data          string // without its transfer encoding
+	Before, After time.Time
+}
+
+// A performance is what was written in answer to one request.
+type performance struct {
+	writes []Write
+	ended  chan struct{}
 }
 
 // A Server answers its n-th request with its n-th script, and the last
@@ -53,6 +68,7 @@ type Server struct {
 	mu       sync.Mutex
 	answer   func(n int, r Request) string
 	requests []Request
+	answers  []*performance
 	conns    map[net.Conn]bool
 	wg       sync.WaitGroup
 }
@@ -95,6 +111,16 @@ func (s *Server) Requests() []Request {
 	return append([]Request(nil), s.requests...)
 }
 
+// Writes returns what was written in answer to request n, in order, leaving
+// out the head and the end of the body. It waits until the script has ended.
+func (s *Server) Writes(n int) []Write {
+	s.mu.Lock()
+	p := s.answers[n]
+	s.mu.Unlock()
+	<-p.ended
+	return p.writes
+}
+
 func (s *Server) accept() {
 	defer s.wg.Done()
 	for n := 0; ; n++ {
@@ -128,12 +154,15 @@ func (s *Server) serve(c *net.TCPConn, conn int) {
 		if err != nil {
 			return
 		}
-		req := Request{Path: r.URL.RequestURI(), Header: r.Header, Body: body, Conn: conn}
+		req := Request{Path: r.URL.RequestURI(), Header: r.Header, Body: body, Conn: conn, At: time.Now()}
+		p := &performance{ended: make(chan struct{})}
 		s.mu.Lock()
 		n := len(s.requests)
 		s.requests = append(s.requests, req)
+		s.answers = append(s.answers, p)
 		s.mu.Unlock()
-		keep, err := play(c, s.answer(n, req))
+		keep, err := p.play(c, req.At, s.answer(n, req))
+		close(p.ended)
 		if err != nil {
 			s.tb.Errorf("script of request %d: %v", n, err)
 			return
@@ -144,16 +173,22 @@ func (s *Server) serve(c *net.TCPConn, conn int) {
 	}
 }
 
-// play writes a script. keep says that the connection may carry another request.
-func play(c *net.TCPConn, script string) (keep bool, err error) {
-	start := time.Now()
-	headSent := false
+// play writes a script. keep says that the connection may carry another
+// request. It ends early when the client closes the connection.
+func (p *performance) play(c *net.TCPConn, start time.Time, script string) (keep bool, err error) {
+	headSent, gone := false, false
 	head := func(contentType string) {
 		headSent = true
 		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n", contentType)
 	}
 	chunk := func(b string) {
-		fmt.Fprintf(c, "%x\r\n%s\r\n", len(b), b)
+		wire := fmt.Appendf(nil, "%x\r\n%s\r\n", len(b), b)
+		w := Write{Data: b, Before: time.Now()}
+		_, err := c.Write(wire)
+		w.After = time.Now()
+		if gone = err != nil; !gone {
+			p.writes = append(p.writes, w)
+		}
 	}
 	choice := func(delta, usage string) string {
 		return `data: {"choices":[{"index":0,"delta":{` + delta + `},"finish_reason":null}]` + usage + "}\n\n"
@@ -174,6 +209,9 @@ func play(c *net.TCPConn, script string) (keep bool, err error) {
 			line = strings.TrimLeft(f[1], " ")
 		}
 		cmd, arg, _ = strings.Cut(line, " ")
+		if gone {
+			return false, nil
+		}
 		switch cmd {
 		case "ROLE":
 			chunk(choice(`"role":"assistant","content":""`, ""))
