@@ -218,6 +218,7 @@ func TestManifestRules(t *testing.T) {
 		{"file of a cell that was not sent", func(m *Manifest) { m.Cells[4].FileInfo = m.Cells[1].FileInfo }, `cells[4].file: got "cells/decode-8192-c1.parquet" in a cell that is over_capacity, want no file`},
 		{"size without a file", func(m *Manifest) { m.Cells[3].Bytes = 5 }, `cells[3].file: missing beside its rows, bytes or sha256`},
 		{"other telemetry file", func(m *Manifest) { m.Telemetry.File = "t.parquet" }, `telemetry.file: got "t.parquet", want "telemetry.parquet"`},
+		{"warm-up without its context", func(m *Manifest) { m.Warmup.ContextTokens = 0 }, `warmup.context_tokens: got 0, want 1 or more`},
 		{"other warm-up file", func(m *Manifest) { m.Warmup.File = "cells/x.parquet" }, `warmup.file: got "cells/x.parquet", want "cells/warmup.parquet"`},
 		{"failed with events", func(m *Manifest) {
 			m.Cells[2].FileInfo = m.Cells[1].FileInfo
