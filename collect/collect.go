@@ -87,6 +87,7 @@ type run struct {
 	start    time.Time // instant 0: wall clock and monotonic
 	dir      string
 	m        runlog.Manifest
+	model    string // served name as the server wants it; the manifest's is redacted
 	server   *server.Client
 	endpoint *stream.Endpoint
 	redact   *host.Redactor
@@ -121,8 +122,13 @@ const warmupSample = -1
 func Run(ctx context.Context, cfg Config) (dir string, err error) {
 	r := &run{
 		cfg: cfg, start: time.Now(), lateness: &stream.Lateness{},
-		server: server.New(cfg.URL, cfg.Key, cfg.Header), prompts: map[promptKey]prompted{},
+		server: server.New(cfg.URL, cfg.Key, cfg.Header), redact: newRedactor(&cfg), prompts: map[promptKey]prompted{},
 	}
+	defer func() {
+		if err != nil {
+			err = &redactedError{err, r.redact}
+		}
+	}()
 	if err := r.prepare(ctx); err != nil {
 		return "", interrupted(ctx, err)
 	}
@@ -316,7 +322,7 @@ func (r *run) prompt(ctx context.Context, contextTokens, maxOutput, sample int32
 
 func (r *run) request(content string, maxTokens int32) chatRequest {
 	return chatRequest{
-		model: r.m.Model.ServedName, content: content, maxTokens: maxTokens,
+		model: r.model, content: content, maxTokens: maxTokens,
 		sampling: r.m.Plan.Sampling, counting: r.m.Plan.TokenCounting,
 	}
 }
@@ -327,7 +333,7 @@ func (r *run) stage(cell *runlog.Cell, s Stage, limit time.Duration) {
 }
 
 func (r *run) note(format string, args ...any) {
-	r.update(Update{Cell: -1, Note: fmt.Sprintf(format, args...)})
+	r.update(Update{Cell: -1, Note: r.redact.Secrets(fmt.Sprintf(format, args...))})
 }
 
 func (r *run) update(u Update) {

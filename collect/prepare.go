@@ -3,7 +3,7 @@ package collect
 import (
 	"context"
 	"errors"
-	"os"
+	"strings"
 	"time"
 
 	"speedmatrix/collect/host"
@@ -32,24 +32,10 @@ type Facts struct {
 // prepare asks the server everything that the plan needs, and makes the
 // plan. It writes nothing.
 func (r *run) prepare(ctx context.Context) error {
-	hostname, _ := os.Hostname()
-	home, _ := os.UserHomeDir()
-	secrets := []string{r.cfg.Key}
-	for _, values := range r.cfg.Header {
-		secrets = append(secrets, values...)
-	}
-	r.redact = host.NewRedactor(secrets, home, hostname)
 	r.sampler = &sampler{start: r.start, server: r.server, lateness: r.lateness}
 
-	header := r.cfg.Header.Clone()
-	if r.cfg.Key != "" && header.Get("Authorization") == "" {
-		if header == nil {
-			header = map[string][]string{}
-		}
-		header.Set("Authorization", "Bearer "+r.cfg.Key)
-	}
 	var err error
-	if r.endpoint, err = stream.NewEndpoint(r.cfg.URL.JoinPath("v1/chat/completions"), header); err != nil {
+	if r.endpoint, err = stream.NewEndpoint(r.cfg.URL.JoinPath("v1/chat/completions"), r.server.Header()); err != nil {
 		return err
 	}
 
@@ -59,19 +45,20 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 		r.cfg.Plan = r.cfg.Plan.or(old)
-		if r.cfg.Model == "" {
-			r.cfg.Model = old.Model.ServedName
-		}
 	}
 
 	models, err := r.server.Models(ctx)
 	if err != nil {
 		return err
 	}
+	if old != nil && r.cfg.Model == "" {
+		r.cfg.Model = r.recordedModel(models, old.Model.ServedName)
+	}
 	model, err := server.FindModel(models, r.cfg.Model)
 	if err != nil {
 		return err
 	}
+	r.model = model.ID
 	version, err := r.server.Version(ctx)
 	if err != nil && !isKind(err, server.NotFound, server.BadAnswer, server.BadStatus, server.Redirected) {
 		return err
@@ -82,8 +69,8 @@ func (r *run) prepare(ctx context.Context) error {
 	r.m = runlog.Manifest{
 		Format: runlog.Format, Tool: r.cfg.Tool, StartedAt: r.start.UTC().Round(0), ArrivalClock: runlog.ArrivalUser,
 		Launch: r.cfg.Launch,
-		Model:  runlog.Model{ServedName: model.ID, Repository: model.Root, MaxModelLenTokens: model.MaxModelLen},
-		Server: runlog.Server{Address: r.server.AddressKind(ctx), Metrics: server.MetricsState(metricsErr)},
+		Model:  runlog.Model{ServedName: r.redact.Text(model.ID), Repository: model.Root, MaxModelLenTokens: model.MaxModelLen},
+		Server: runlog.Server{Address: r.server.AddressKind(ctx), Metrics: r.redact.Text(server.MetricsState(metricsErr))},
 	}
 	local := r.server.SameMachine(ctx)
 	var process *host.Process
@@ -101,6 +88,7 @@ func (r *run) prepare(ctx context.Context) error {
 		seqs = process.Engine.MaxNumSeqs
 	}
 	r.m.Capacity = server.Capacity(metrics, model.MaxModelLen, r.cfg.KVCacheTokens, seqs)
+	r.m.Capacity.Raw = r.redact.Env(r.m.Capacity.Raw)
 
 	if r.m.Plan, err = newPlan(r.cfg.Plan, model.MaxModelLen); err != nil {
 		return err
@@ -114,6 +102,30 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	return r.probeTokenize(ctx)
+}
+
+// secretHeader reports whether a header's name says that its value must not
+// be written anywhere. Others, such as X-Team, are no secrets: taking every
+// word that one of them holds out of all texts would spoil the log.
+func secretHeader(name string) bool {
+	name = strings.ToLower(name)
+	for _, part := range []string{"auth", "key", "token", "secret", "cookie", "password", "session", "credential", "signature"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// recordedModel returns the name of the served model that a run log has
+// under its redacted name; that name itself when none is served any more.
+func (r *run) recordedModel(models []server.Model, recorded string) string {
+	for _, m := range models {
+		if r.redact.Text(m.ID) == recorded {
+			return m.ID
+		}
+	}
+	return recorded
 }
 
 // isKind reports whether err is a call's error of one of the kinds.

@@ -48,7 +48,7 @@ func (r *run) probeTokenize(ctx context.Context) error {
 }
 
 func (r *run) count(ctx context.Context, content string) (int, error) {
-	return r.server.Tokenize(ctx, r.m.Model.ServedName, []server.Message{{Role: "user", Content: content}})
+	return r.server.Tokenize(ctx, r.model, []server.Message{{Role: "user", Content: content}})
 }
 
 // buildPrompt makes a prompt of the target length.

@@ -1,9 +1,11 @@
 package host
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -27,6 +29,7 @@ type Redactor struct {
 	home     string
 	user     *regexp.Regexp // the user's name as a part of a path; nil for none
 	hostname *regexp.Regexp // nil for none
+	address  *regexp.Regexp // nil for none
 }
 
 // Bounds on what is replaced by value. A secret shorter than minSecret is no
@@ -38,9 +41,10 @@ const (
 )
 
 // NewRedactor returns a redactor that knows these secrets (keys, tokens,
-// header values), the home directory and the machine's name; each may be
-// missing.
-func NewRedactor(secrets []string, home, hostname string) *Redactor {
+// header values), the home directory, the machine's name, and addresses:
+// further names and IP addresses of this machine and of the server, which
+// are replaced only as a whole. Each may be missing.
+func NewRedactor(secrets []string, home, hostname string, addresses ...string) *Redactor {
 	r := &Redactor{}
 	var words []string
 	for _, s := range secrets {
@@ -83,7 +87,30 @@ func NewRedactor(secrets []string, home, hostname string) *Redactor {
 		r.hostname = regexp.MustCompile(`(?i)(^|[^A-Za-z0-9])` + regexp.QuoteMeta(short) +
 			`(?:` + regexp.QuoteMeta(strings.TrimPrefix(hostname, short)) + `)?($|[^A-Za-z0-9])`)
 	}
+	r.address = addressPattern(addresses)
 	return r
+}
+
+// addressPattern finds any of the addresses as a whole word; nil when none
+// of them says anything of one machine.
+func addressPattern(addresses []string) *regexp.Regexp {
+	var words []string
+	for _, a := range addresses {
+		a = strings.ToLower(strings.TrimSuffix(valid(a), "."))
+		if ip, err := netip.ParseAddr(a); err == nil {
+			if ip.IsLoopback() || ip.IsUnspecified() {
+				continue
+			}
+		} else if len(a) < minSecret || len(a) > 255 || a == "localhost" || strings.HasSuffix(a, ".localhost") {
+			continue
+		}
+		words = append(words, regexp.QuoteMeta(a))
+	}
+	if len(words) == 0 {
+		return nil
+	}
+	slices.SortFunc(words, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return regexp.MustCompile(`(?i)(^|[^A-Za-z0-9])(?:` + strings.Join(words, "|") + `)($|[^A-Za-z0-9])`)
 }
 
 // valid makes foreign bytes what they are in a text: valid UTF-8.
@@ -149,11 +176,18 @@ func (r *Redactor) text(s string, command bool) string {
 	s = bearer.ReplaceAllStringFunc(s, redactBearer)
 	s = shapes.ReplaceAllString(s, Redacted)
 	s = r.paths(s)
+	if r.address != nil {
+		s = replaceWords(r.address, s, "<host>")
+	}
 	if r.hostname != nil {
 		s = replaceWords(r.hostname, s, "<host>")
 	}
 	return r.known(s)
 }
+
+// Secrets replaces the known secrets and nothing else: for messages that
+// stay on this machine, where paths and names help.
+func (r *Redactor) Secrets(s string) string { return r.known(valid(s)) }
 
 // Args redacts a command line, one argument per element.
 func (r *Redactor) Args(args []string) []string {
@@ -304,6 +338,20 @@ func (r *Redactor) known(s string) string {
 	}
 	if r.words != nil {
 		s = replaceWords(r.words, s, Redacted)
+	}
+	return r.cut(s)
+}
+
+// cut replaces the beginning of a known secret at the very end of a text:
+// error texts are shortened before they come here.
+func (r *Redactor) cut(s string) string {
+	body := strings.TrimRight(s, "…\"'`")
+	for _, e := range r.exact {
+		for n := min(len(e)-1, len(body)); n >= minAnywhere; n-- {
+			if strings.HasSuffix(body, e[:n]) {
+				return body[:len(body)-n] + Redacted + s[len(body):]
+			}
+		}
 	}
 	return s
 }

@@ -127,6 +127,10 @@ func New(base *url.URL, key string, header http.Header) *Client {
 	}
 }
 
+// Header returns what every request to the server carries, authorization
+// included.
+func (c *Client) Header() http.Header { return c.header.Clone() }
+
 // redirectError refuses a redirect: net/http would send all headers but
 // Authorization along, and Authorization too where only the port differs.
 type redirectError struct{ target string }

@@ -22,7 +22,7 @@ type DecodeOptions struct {
 	Stream  int32
 	Text    string              // TextFull, TextHash or TextNone
 	HashKey string              // for TextHash
-	Redact  func(string) string // applied to every error text
+	Redact  func(string) string // applied to every error text and finish reason
 }
 
 // Decode appends the rows of everything recorded to ev, in the order of the
@@ -87,7 +87,7 @@ func (d *rowWriter) writeRequest(req *rawRequest, events []rawEvent) {
 		d.add(runlog.NewEvent(runlog.KindDone, req.endUs), req.endRead)
 	case req.end == endCancelled:
 		e := runlog.NewEvent(runlog.KindCancelled, req.endUs)
-		e.Error = d.errorText(req.endError)
+		e.Error = d.foreign(req.endError)
 		d.add(e, req.endRead)
 	default:
 		d.fail(req.endUs, req.endRead, req.status, req.endError)
@@ -106,7 +106,7 @@ func (d *rowWriter) chunk(c Chunk, ok bool, raw rawEvent) {
 	}
 	e.Tokens = d.tokens(c, e.Kind)
 	e.PromptTokens, e.CachedTokens, e.CompletionTokens = c.PromptTokens, c.CachedTokens, c.CompletionTokens
-	e.FinishReason = strings.ToValidUTF8(c.FinishReason, "\uFFFD")
+	e.FinishReason = d.foreign(c.FinishReason)
 	if e.Kind == runlog.KindChunk {
 		text := d.complete(c.Text, c.Channel)
 		e.Channel = c.Channel
@@ -198,12 +198,12 @@ func (d *rowWriter) flush() {
 func (d *rowWriter) fail(tUs int64, read uint32, status int32, why string) {
 	e := runlog.NewEvent(runlog.KindError, tUs)
 	e.Status = status
-	e.Error = d.errorText(why)
+	e.Error = d.foreign(why)
 	d.add(e, read)
 }
 
-// errorText redacts and bounds an error text.
-func (d *rowWriter) errorText(s string) string {
+// foreign redacts and bounds a text of the server that is no output.
+func (d *rowWriter) foreign(s string) string {
 	if s == "" {
 		return ""
 	}
