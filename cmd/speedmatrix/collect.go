@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -204,6 +205,9 @@ func applyPlanFile(fs *pflag.FlagSet, path string) error {
 	var plan map[string]any
 	if err := dec.Decode(&plan); err != nil {
 		return fmt.Errorf("read plan %s: %w", path, err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return fmt.Errorf("read plan %s: there is something after the JSON object", path)
 	}
 	for name, v := range plan {
 		if !slices.Contains(planFlags, name) {

@@ -1,8 +1,9 @@
 // Command speedmatrix measures how fast a vLLM server is, keeps every
 // streamed event as raw data, and turns raw data into static pages.
 //
-// This package turns flags into calls of the other packages and their
-// errors into exit statuses. Nothing in it measures, computes or draws.
+// This package turns flags into calls of the other packages, and their
+// errors into exit statuses. It is the only one that prints and exits, and
+// it must not measure, compute a figure or draw a page.
 package main
 
 import (
@@ -76,11 +77,16 @@ func (e hintedError) Hint() string  { return e.hint }
 var errInterrupted = errors.New("interrupted")
 
 func main() {
+	os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// interruptible returns a context that the first Ctrl-C ends. Unregistering
+// then gives the second one its default effect, which ends the process at
+// once.
+func interruptible() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	// The first Ctrl-C cancels ctx; unregistering then gives the second one
-	// its default effect, which ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	return ctx
 }
 
 // run executes one command line and returns its exit status.
@@ -168,6 +174,9 @@ func runVersion(e *env, args []string) error {
 	fs := newFlags(e, "version", "Usage: speedmatrix version\n")
 	if err := parseFlags(fs, args); err != nil {
 		return err
+	}
+	if fs.NArg() > 0 {
+		return usageError{fmt.Sprintf("unexpected argument %q", fs.Arg(0)), ""}
 	}
 	v, commit := version()
 	if commit != "" {
