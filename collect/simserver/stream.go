@@ -220,6 +220,13 @@ func (st *streamer) add(it item) {
 	c.part.promptIDs = nil // only in the first chunk
 	c.chunks++
 	st.sent++
+	if st.s.cfg.Truth != nil {
+		said := -1
+		if st.enc.continuous {
+			said = p.completion
+		}
+		st.truth.Each = append(st.truth.Each, TruthChunk{c.owed, said, string(p.reasoning), string(p.content)})
+	}
 	st.truth.Chunks++
 	st.truth.Tokens += c.owed
 	c.owed = 0
@@ -285,7 +292,8 @@ func (st *streamer) strike(ctx context.Context, a FaultAct) (string, FaultAct) {
 	return name, a
 }
 
-// flush hands what is buffered to the network in one write and reports it.
+// flush hands what is buffered to the network in one write and reports it,
+// also where the client goes meanwhile, who may have got a part of it.
 // It returns false if the client has gone.
 func (st *streamer) flush() bool {
 	if len(st.buf) == 0 {
@@ -301,8 +309,9 @@ func (st *streamer) flush() bool {
 		_, err := st.w.Write(st.buf[at:min(at+step, len(st.buf))])
 		ok = err == nil && st.ctl.Flush() == nil
 	}
-	if st.s.cfg.Truth != nil && ok {
+	if st.s.cfg.Truth != nil {
 		ev := st.truth
+		ev.Lost = !ok
 		ev.Kind, ev.Request, ev.Ordinal = TruthWrite, st.g.shape.id, st.g.ordinal
 		ev.Before, ev.After, ev.Bytes = before, time.Now(), len(st.buf)
 		st.s.tell(ev)

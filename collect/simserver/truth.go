@@ -28,14 +28,24 @@ type TruthEvent struct {
 	// carry Go's monotonic clock.
 	Before, After time.Time
 
-	Bytes  int    // written, without HTTP framing
-	Chunks int    // of these, events that carry tokens
-	Tokens int    // output tokens that these events carry, of all choices
-	Text   string // their text, thinking and answer, in the order sent
+	Bytes  int          // written, without HTTP framing
+	Chunks int          // of these, events that carry tokens
+	Tokens int          // output tokens that these events carry, of all choices
+	Text   string       // their text, thinking and answer, in the order sent
+	Each   []TruthChunk // the events that carry tokens, one by one
+	Lost   bool         // the client went meanwhile: any part of it may have arrived
 
+	Fault        Fault  // on TruthRequest: what the request will meet
 	PromptTokens int    // on TruthRequest
 	CachedTokens int    // on TruthEnd: prompt tokens that came from the cache
 	End          string // on TruthEnd: "stop", "length", "disconnect", or the fault's name
+}
+
+// A TruthChunk is one event that carries tokens.
+type TruthChunk struct {
+	Tokens             int
+	Said               int // completion_tokens of its usage; −1 where it has none
+	Reasoning, Content string
 }
 
 // truthLine is the form of a TruthEvent in a file.
@@ -49,6 +59,7 @@ type truthLine struct {
 	Chunks       int       `json:"chunks,omitempty"`
 	Tokens       int       `json:"tokens,omitempty"`
 	Text         string    `json:"text,omitempty"`
+	Lost         bool      `json:"lost,omitempty"`
 	PromptTokens int       `json:"prompt_tokens,omitempty"`
 	CachedTokens int       `json:"cached_tokens,omitempty"`
 	End          string    `json:"end,omitempty"`
@@ -80,7 +91,7 @@ func (l *TruthLog) Record(ev TruthEvent) {
 	us := func(t time.Time) float64 { return float64(t.Sub(l.start).Nanoseconds()) / 1000 }
 	line := truthLine{
 		Kind: ev.Kind, Request: ev.Request, Ordinal: ev.Ordinal, BeforeUS: us(ev.Before), AfterUS: us(ev.After),
-		Bytes: ev.Bytes, Chunks: ev.Chunks, Tokens: ev.Tokens, Text: ev.Text,
+		Bytes: ev.Bytes, Chunks: ev.Chunks, Tokens: ev.Tokens, Text: ev.Text, Lost: ev.Lost,
 		PromptTokens: ev.PromptTokens, CachedTokens: ev.CachedTokens, End: ev.End,
 	}
 	l.mu.Lock()
