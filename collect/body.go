@@ -16,7 +16,7 @@ const (
 	countChunks     = "chunks"           // none: chunks are counted, and such a run is never compared
 )
 
-// A chatRequest is the body of a chat completion, but for its seed.
+// A chatRequest is the body of a chat completion, but for its end.
 type chatRequest struct {
 	model     string
 	content   string
@@ -25,8 +25,8 @@ type chatRequest struct {
 	counting  string
 }
 
-// bytes returns the body up to the value of its last key, the seed, so that
-// the streams of a cell share the long part. Both usage options are sent
+// bytes returns the body without its end, which bodyEnd gives, so that the
+// streams of a cell share the long part. Both usage options are sent
 // explicitly because the default of one depends on the server's version.
 func (r chatRequest) bytes() []byte {
 	var b []byte
@@ -60,12 +60,21 @@ func (r chatRequest) bytes() []byte {
 	if r.sampling.IgnoreEOS {
 		b = append(b, `,"ignore_eos":true`...)
 	}
-	return append(b, `,"seed":`...)
+	return b
 }
 
-// seedEnd returns the rest of a body that bytes began.
-func seedEnd(seed int64) []byte {
-	return append(strconv.AppendInt(nil, seed, 10), '}')
+// bodyEnd returns the end of a body that bytes began.
+//
+// A seed is sent only when the plan asks for it. It makes outputs repeatable
+// where the engine is, but it also takes the engine off its usual path: vLLM
+// samples seeded requests one by one and not with its fused kernels, which
+// is slower the more of them run at once.
+func (r *run) bodyEnd(k runlog.Key, stream, request int32) []byte {
+	if !r.m.Plan.Sampling.Seeded {
+		return []byte("}")
+	}
+	b := strconv.AppendInt([]byte(`,"seed":`), requestSeed(r.m.Plan.Seed, k, stream, request), 10)
+	return append(b, '}')
 }
 
 // requestSeed gives every request of a run a sampling seed of its own that

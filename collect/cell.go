@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"speedmatrix/collect/server"
 	"speedmatrix/collect/stream"
 	"speedmatrix/ingest/runlog"
 )
@@ -22,8 +23,9 @@ const (
 	stopTimeout  = 10 * time.Second // for streams to end after their connections were closed
 )
 
-// errServerGone ends a run whose server no longer accepts connections.
-var errServerGone = errors.New("the server no longer accepts connections")
+// errServerGone ends a run whose server can't be reached any more, or says
+// itself that it is dead.
+var errServerGone = errors.New("the server is gone")
 
 // warmupTimeout is how long a cell may take to fill before its window opens
 // all the same.
@@ -49,20 +51,23 @@ const (
 	StageWrite  Stage = "writing"
 )
 
-// drain is the barrier between cells: it waits until the server has nothing
+// drain is the barrier before a cell: it waits until the server has nothing
 // to do.
-func (r *run) drain(ctx context.Context) error {
+func (r *run) drain(ctx context.Context, cell *runlog.Cell) error {
 	if err := r.reachable(ctx); err != nil {
 		return err
-	}
-	if !r.sampler.hasMetrics() {
-		return sleep(ctx, drainBlind)
 	}
 	begin := time.Now()
 	var idleSince time.Time
 	for {
 		m := r.sampler.sampleServer(ctx)
 		now := time.Now()
+		if m == nil && !r.sampler.hasMetrics() {
+			if r.sampler.metrics {
+				addNote(cell, "the server's metrics did not answer: not checked whether it was idle before")
+			}
+			return sleep(ctx, drainBlind)
+		}
 		idle := false
 		if m != nil {
 			var known bool
@@ -79,9 +84,6 @@ func (r *run) drain(ctx context.Context) error {
 			return nil
 		}
 		if now.Sub(begin) > drainTimeout {
-			if m == nil {
-				return r.reachable(ctx)
-			}
 			return fmt.Errorf("server busy: other requests were running or waiting for %v", drainTimeout)
 		}
 		if err := sleep(ctx, pollEvery); err != nil {
@@ -94,12 +96,21 @@ func (r *run) drain(ctx context.Context) error {
 func (r *run) reachable(ctx context.Context) error {
 	c, err := r.endpoint.Dial(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return fmt.Errorf("%w: %s", errServerGone, r.redact.Text(plainNetError(err)))
+		return r.lostServer(ctx, err)
 	}
 	return c.Close()
+}
+
+// alive is reachable for after a failure: it also asks the server, which may
+// answer for a while after its engine has died.
+func (r *run) alive(ctx context.Context) error {
+	if err := r.reachable(ctx); err != nil {
+		return err
+	}
+	if err := r.server.Health(ctx); isKind(err, server.BadStatus) {
+		return fmt.Errorf("%w: %s", errServerGone, r.redact.Text(err.Error()))
+	}
+	return nil
 }
 
 // plainNetError names a network error without addresses and ports.
@@ -133,9 +144,9 @@ func (r *run) scouts(ctx context.Context, key runlog.Key, prompts []prompted) (*
 	for i, p := range prompts {
 		r.sampler.sampleServer(ctx) // counters before and after tell whether the cache helped
 		body := r.request(p.content, 1).bytes()
-		out, err := client.Do(ctx, body, seedEnd(requestSeed(r.m.Plan.Seed, key, 0, int32(i))))
+		out, err := client.Do(ctx, body, r.bodyEnd(key, 0, int32(i)))
 		if err != nil {
-			return nil, r.lostServer(ctx, err)
+			return r.rows(key, []*stream.Recording{rec}), r.lostServer(ctx, err)
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -195,7 +206,7 @@ func (r *run) prefill(ctx context.Context, cell *runlog.Cell) (*runlog.Events, e
 		prompts = append(prompts, p)
 	}
 	r.stage(cell, StageDrain, 0)
-	if err := r.drain(ctx); err != nil {
+	if err := r.drain(ctx, cell); err != nil {
 		return nil, err
 	}
 	r.stage(cell, StageScout, 0)
@@ -204,13 +215,9 @@ func (r *run) prefill(ctx context.Context, cell *runlog.Cell) (*runlog.Events, e
 	if n := len(prompts); n > 1 {
 		prompts[0], prompts[n-1] = prompts[n-1], prompts[0]
 	}
-	ev, err := r.scouts(ctx, cell.Key(), prompts)
-	if err != nil {
-		return nil, err
-	}
 	cell.PromptTokens = int32(prompts[0].tokens)
 	addNote(cell, prompts[0].note)
-	return ev, nil
+	return r.scouts(ctx, cell.Key(), prompts)
 }
 
 // decode measures one decode cell.
@@ -224,7 +231,7 @@ func (r *run) decode(ctx context.Context, cell *runlog.Cell) (*runlog.Events, er
 	cell.PromptTokens = int32(p.tokens)
 	addNote(cell, p.note)
 	r.stage(cell, StageDrain, 0)
-	if err := r.drain(ctx); err != nil {
+	if err := r.drain(ctx, cell); err != nil {
 		return nil, err
 	}
 	r.stage(cell, StageScout, 0)
@@ -250,7 +257,7 @@ func (r *run) decode(ctx context.Context, cell *runlog.Cell) (*runlog.Events, er
 			return nil, r.lostServer(ctx, fmt.Errorf("connect: %w", err))
 		}
 	}
-	r.stage(cell, StageRamp, warmupTimeout(cell.ContextTokens))
+	r.stage(cell, StageRamp, r.cfg.readyLimit(cell.ContextTokens))
 	body := r.request(p.content, r.m.Plan.MaxOutputTokens).bytes()
 	all := r.startStreams(ctx, key, clients, body)
 	stop := func() {
@@ -302,7 +309,9 @@ func (r *run) decode(ctx context.Context, cell *runlog.Cell) (*runlog.Events, er
 		return ev, &cellError{reason}
 	}
 	if why := all.reason(); why != "" {
-		cell.Notes = append(cell.Notes, "a stream could not connect: "+r.redact.Text(why))
+		// There is no row of the request that could not be sent, so nothing
+		// else would say that fewer streams ran than were planned.
+		return ev, &cellError{"a stream could not connect: " + why}
 	}
 	return ev, nil
 }
@@ -350,13 +359,13 @@ func (r *run) startStreams(ctx context.Context, key runlog.Key, clients []*strea
 		wg.Go(func() {
 			<-start
 			for n := int32(0); ; n++ {
-				out, err := c.Do(ctx, body, seedEnd(requestSeed(r.m.Plan.Seed, key, int32(i), n)))
+				out, err := c.Do(ctx, body, r.bodyEnd(key, int32(i), n))
 				if err == nil && out == stream.Done {
 					continue
 				}
 				s.mu.Lock()
 				s.over[i] = true
-				if err != nil && s.why == "" && ctx.Err() == nil {
+				if err != nil && s.why == "" && ctx.Err() == nil && !c.Stopped() {
 					s.why = plainNetError(err)
 				}
 				s.mu.Unlock()
@@ -377,7 +386,7 @@ func (r *run) startStreams(ctx context.Context, key runlog.Key, clients []*strea
 // returns nil when every stream has ended before that.
 func (r *run) ready(ctx context.Context, cell *runlog.Cell, recs []*stream.Recording, all *streams) (*runlog.Ready, error) {
 	begin := time.Now()
-	timeout := warmupTimeout(cell.ContextTokens)
+	timeout := r.cfg.readyLimit(cell.ContextTokens)
 	by := "streams"
 	var since time.Time
 	var lastMetrics time.Time
@@ -397,6 +406,7 @@ func (r *run) ready(ctx context.Context, cell *runlog.Cell, recs []*stream.Recor
 		// second, and only when the streams themselves are ready.
 		if full && r.sampler.hasMetrics() && time.Since(lastMetrics) >= r.cfg.readyHold()/6 {
 			lastMetrics = time.Now()
+			by, serverReady = "streams", true // unless the page says otherwise
 			if m := r.sampler.sampleServer(ctx); m != nil {
 				running, known1 := m.Running()
 				waiting, known2 := m.Waiting()
@@ -501,7 +511,7 @@ func (r *run) warmup(ctx context.Context, key runlog.Key) (*runlog.Events, error
 			client.Stop()
 		}
 	}()
-	_, err = client.Do(ctx, r.request(p.content, r.m.Plan.MaxOutputTokens).bytes(), seedEnd(requestSeed(r.m.Plan.Seed, key, 0, 0)))
+	_, err = client.Do(ctx, r.request(p.content, r.m.Plan.MaxOutputTokens).bytes(), r.bodyEnd(key, 0, 0))
 	client.Stop()
 	<-done
 	if err != nil {

@@ -32,6 +32,7 @@ type Config struct {
 	MaxNumSeqs    int32         // the server's --max-num-seqs; 0: not known, or from its process
 	Idle          time.Duration // a response silent for so long fails its request
 	ReadyHold     time.Duration // how long a cell must be full before its window opens; 0: 3 s
+	ReadyLimit    time.Duration // how long to wait for that at most; 0: 60 s, more for long contexts
 	DrainHold     time.Duration // how long the server must be idle between cells; 0: 0.5 s
 
 	Facts   Facts // given by flags; they win over what is found
@@ -53,6 +54,13 @@ func (c *Config) readyHold() time.Duration {
 		return c.ReadyHold
 	}
 	return 3 * time.Second
+}
+
+func (c *Config) readyLimit(context int32) time.Duration {
+	if c.ReadyLimit > 0 {
+		return c.ReadyLimit
+	}
+	return warmupTimeout(context)
 }
 
 func (c *Config) drainHold() time.Duration {
@@ -261,28 +269,33 @@ func (r *run) cells(ctx context.Context) error {
 		} else {
 			ev, err = r.decode(ctx, &done)
 		}
-		if err != nil && !errors.Is(err, errServerGone) {
+		sent := ev != nil && ev.Len() > 0
+		why := ""
+		if sent {
+			why = failure(ev)
+		}
+		if (err != nil || why != "") && !errors.Is(err, errServerGone) {
 			// Was it this cell, or is the server gone altogether?
-			if gone := r.reachable(ctx); errors.Is(gone, errServerGone) {
+			if gone := r.alive(ctx); errors.Is(gone, errServerGone) {
 				err = gone
 			}
 		}
+		gone := errors.Is(err, errServerGone)
 		switch {
 		case ctx.Err() != nil:
 			cell.Notes = append(cell.Notes, "interrupted")
 			return ctx.Err()
-		case errors.Is(err, errServerGone):
-			// What the streams of this cell saw is its result; the rest of
-			// the plan is not run.
-			done.Outcome, done.Reason = runlog.OutcomeFailed, r.redact.Text(err.Error())
-			*cell = done
-			return errors.Join(err, r.save())
+		case gone && !sent:
+			return err // this cell is not run, like the rest of the plan
+		case gone && why != "":
+			// What the streams saw is the cell's result.
+			done.Outcome, done.Reason = runlog.OutcomeFailed, why+"; then "+r.redact.Text(err.Error())
 		case err != nil:
 			done.Outcome, done.Reason = runlog.OutcomeFailed, r.redact.Text(err.Error())
 		default:
 			done.Outcome = runlog.OutcomeRecorded
 		}
-		if ev != nil && ev.Len() > 0 {
+		if sent {
 			info, werr := runlog.WriteEvents(r.dir, ev)
 			if werr != nil {
 				return fmt.Errorf("write cell %s: %w", name, werr)
@@ -294,6 +307,9 @@ func (r *run) cells(ctx context.Context) error {
 			return err
 		}
 		r.update(Update{Cell: i, Ended: true, Events: ev, Sample: r.sampler.sorted()})
+		if gone {
+			return err
+		}
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ type PlanRequest struct {
 	PrefillRepeats        int32
 	Seed                  int64    // 0: 1
 	Temperature           *float64 // nil: 1
+	SamplingSeeds         bool     // every request gets a seed of its own
 	Text                  string   // stream.TextFull, TextHash or TextNone; "": full
 }
 
@@ -52,7 +53,7 @@ func newPlan(r PlanRequest, maxModelLen int32) (runlog.Plan, error) {
 		DurationUs:      cmp.Or(r.Duration, 30*time.Second).Microseconds(),
 		PrefillRepeats:  cmp.Or(r.PrefillRepeats, 1),
 		Seed:            cmp.Or(r.Seed, 1),
-		Sampling:        runlog.Sampling{Temperature: temperature, TopP: 1, IgnoreEOS: true},
+		Sampling:        runlog.Sampling{Temperature: temperature, TopP: 1, IgnoreEOS: true, Seeded: r.SamplingSeeds},
 		DecodeTest:      "fixed duration",
 		PrefillMode:     "measured during decode warm-up",
 		Text:            cmp.Or(r.Text, stream.TextFull),

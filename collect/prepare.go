@@ -169,6 +169,7 @@ func (r PlanRequest) or(m *runlog.Manifest) PlanRequest {
 	if r.Temperature == nil {
 		r.Temperature = &p.Sampling.Temperature
 	}
+	r.SamplingSeeds = r.SamplingSeeds || p.Sampling.Seeded
 	if r.Text == "" {
 		r.Text = p.Text
 	}
@@ -317,7 +318,7 @@ func (r *run) probe(ctx context.Context) (*runlog.Events, error) {
 	unhook := context.AfterFunc(ctx, client.Stop)
 	defer unhook()
 	body := r.request("Write a short story about a lighthouse.", 8).bytes()
-	if _, err := client.Do(ctx, body, seedEnd(1)); err != nil {
+	if _, err := client.Do(ctx, body, r.bodyEnd(runlog.Key{Phase: runlog.PhaseWarmup}, 0, 0)); err != nil {
 		return nil, r.lostServer(ctx, err)
 	}
 	if ctx.Err() != nil {

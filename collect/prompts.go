@@ -67,7 +67,7 @@ func (r *run) promptTokens(ctx context.Context, content string) (int, error) {
 	defer client.Close()
 	unhook := context.AfterFunc(ctx, client.Stop)
 	defer unhook()
-	if _, err := client.Do(ctx, r.request(content, 1).bytes(), seedEnd(1)); err != nil {
+	if _, err := client.Do(ctx, r.request(content, 1).bytes(), r.bodyEnd(runlog.Key{Phase: runlog.PhaseWarmup}, 0, 0)); err != nil {
 		return 0, r.lostServer(ctx, err)
 	}
 	if ctx.Err() != nil {

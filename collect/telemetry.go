@@ -23,9 +23,11 @@ type sampler struct {
 	timer    stream.Histogram
 	kernel   bool // arrival times come from the kernel
 
-	mu      sync.Mutex
-	samples []runlog.Sample
-	metrics bool // the server has metrics
+	mu       sync.Mutex
+	samples  []runlog.Sample
+	metrics  bool      // the server has metrics
+	failures int       // of reading them, one after the other
+	silent   time.Time // they are not asked for again before this instant
 }
 
 func (s *sampler) us() int64 { return time.Since(s.start).Microseconds() }
@@ -59,25 +61,42 @@ func (s *sampler) watchTimer(ctx context.Context) {
 	}
 }
 
+// hasMetrics reports whether it is worth asking for the server's metrics.
 func (s *sampler) hasMetrics() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.metrics
+	return s.metrics && time.Now().After(s.silent)
 }
 
 // sampleServer reads the server's metrics now. nil means that they could
 // not be read this time.
 func (s *sampler) sampleServer(ctx context.Context) *server.Metrics {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	before := s.us()
+	if !s.hasMetrics() {
+		return nil
+	}
+	asked, before := time.Now(), s.us()
 	m, err := s.server.Metrics(ctx)
+	s.answered(err, time.Since(asked))
 	if err != nil {
 		return nil
 	}
 	// The server looked at its gauges somewhere between request and answer.
 	s.add(m.Samples((before + s.us()) / 2))
 	return m
+}
+
+// answered takes note of a reading that took a while. A page that has
+// stopped answering costs its time limit each time it is asked for, so it is
+// left alone for six times as long, then for twice that, and so on.
+func (s *sampler) answered(err error, took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.failures = 0
+		return
+	}
+	s.silent = time.Now().Add(max(time.Second, 6*took) << min(s.failures, 5))
+	s.failures++
 }
 
 func (s *sampler) sampleClient() {

@@ -201,7 +201,11 @@ func sampling(s runlog.Sampling) string {
 	if !s.IgnoreEOS {
 		eos = "end-of-text token obeyed"
 	}
-	return "temperature " + float(s.Temperature) + ", top-p " + float(s.TopP) + ", " + eos
+	seeds := "no seeds"
+	if s.Seeded {
+		seeds = "a seed for every request"
+	}
+	return "temperature " + float(s.Temperature) + ", top-p " + float(s.TopP) + ", " + seeds + ", " + eos
 }
 
 func positive(n int64, unit string) string {

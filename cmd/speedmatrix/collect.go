@@ -37,7 +37,8 @@ What to measure (defaults fit the server's own limits):
       --prefill-contexts LIST  prefill only, in addition to or instead of the contexts
       --prefill-repeats N      prefill samples per context (default 1)
       --temperature T          sampling temperature (default 1)
-      --seed N                 of prompts and sampling (default 1)
+      --seed N                 of the prompts' text (default 1)
+      --sampling-seeds         a seed for every request; slows vLLM's sampler down
       --text MODE              what to keep of the output: full, hash, none (default full)
       --plan FILE              the flags of this group from a JSON file {"contexts": "8K,32K", …}
 
@@ -71,7 +72,7 @@ Examples:
 `
 
 // planFlags are the flags that a plan file may set.
-var planFlags = []string{"contexts", "concurrency", "duration", "max-output", "prefill-contexts", "prefill-repeats", "temperature", "seed", "text"}
+var planFlags = []string{"contexts", "concurrency", "duration", "max-output", "prefill-contexts", "prefill-repeats", "temperature", "seed", "sampling-seeds", "text"}
 
 // collectConfig parses the command line of collect.
 func collectConfig(e *env, args []string) (collect.Config, error) {
@@ -101,6 +102,7 @@ func collectConfig(e *env, args []string) (collect.Config, error) {
 	fs.Int32Var(&repeats, "prefill-repeats", 0, "")
 	fs.Float64Var(&temperature, "temperature", 1, "")
 	fs.Int64Var(&cfg.Plan.Seed, "seed", 0, "")
+	fs.BoolVar(&cfg.Plan.SamplingSeeds, "sampling-seeds", false, "")
 	fs.StringVar(&cfg.Plan.Text, "text", "", "")
 	fs.StringVar(&planFile, "plan", "", "")
 	fs.StringVar(&rawURL, "url", "", "")

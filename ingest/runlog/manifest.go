@@ -181,6 +181,7 @@ type Sampling struct {
 	Temperature float64 `json:"temperature"` // 0 is a real value
 	TopP        float64 `json:"top_p"`
 	IgnoreEOS   bool    `json:"ignore_eos"` // false when the server refused the option
+	Seeded      bool    `json:"seeded"`     // every request had a seed of its own, told by plan and place
 }
 
 // A Capacity is what the server said about its KV cache, and what was made
