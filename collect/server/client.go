@@ -26,6 +26,7 @@ const (
 	smallTimeout    = 10 * time.Second
 	tokenizeTimeout = 90 * time.Second
 	metricsTimeout  = 5 * time.Second
+	healthTimeout   = 5 * time.Second
 )
 
 // idleTimeout is shorter than the 5 s after which vLLM closes an idle
@@ -211,6 +212,18 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 		return "", &Error{Call: call, Kind: BadAnswer, Status: http.StatusOK, Detail: "the answer names no version"}
 	}
 	return v, nil
+}
+
+// Health asks the server whether it is well. An error of Kind BadStatus means
+// that it says no: vLLM answers 503 when its engine has died. Any other error
+// means that it has no such endpoint, or did not answer.
+func (c *Client) Health(ctx context.Context) error {
+	const call = "GET /health"
+	status, body, err := c.ask(ctx, call, nil, healthTimeout, maxSmallBody)
+	if err != nil || status == http.StatusOK {
+		return err
+	}
+	return c.statusError(call, status, body)
 }
 
 // A Message is one chat message.

@@ -90,8 +90,20 @@ func (d *rowWriter) writeRequest(req *rawRequest, events []rawEvent) {
 		e.Error = d.foreign(req.endError)
 		d.add(e, req.endRead)
 	default:
-		d.fail(req.endUs, req.endRead, req.status, req.endError)
+		why := req.endError
+		if len(req.last) > 0 {
+			why += fmt.Sprintf("; last bytes %q", d.tail(req.last))
+		}
+		d.fail(req.endUs, req.endRead, req.status, why)
 	}
+}
+
+// tail returns the end of what was received without secrets: they are taken
+// out before it is cut, because no one knows half a secret again.
+func (d *rowWriter) tail(b []byte) string {
+	const shown = 120
+	r := []rune(d.opt.Redact(strings.ToValidUTF8(string(b), "\uFFFD")))
+	return string(r[max(0, len(r)-shown):])
 }
 
 // chunk writes the row of one data event.

@@ -40,6 +40,7 @@ type rawRequest struct {
 	endUs    int64
 	endRead  uint32
 	endError string // for endFailed and endCancelled: why
+	last     []byte // the end of what was received, where it may tell more
 }
 
 type endKind uint8

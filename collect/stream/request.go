@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"speedmatrix/ingest/runlog"
@@ -178,7 +177,7 @@ type exchange struct {
 	now   arrival // of the read in progress
 	seen  bool    // this request has delivered output
 	done  bool    // [DONE] has been seen
-	last  []byte  // last bytes received, for error messages
+	last  []byte  // end of what was received, for error messages
 }
 
 // maxPlain bounds what is kept of an answer that is no event stream.
@@ -217,7 +216,9 @@ func (x *exchange) read(conn *Conn, idle time.Duration, setDeadline bool) error 
 			before := len(x.rec.events)
 			rest, ferr := x.resp.feed(b, x.onHead, x.onBody)
 			x.lateness.note(a.late, len(x.rec.events)-before, before-x.req.firstEvent)
-			x.keepTail(b)
+			if !x.resp.inBody {
+				x.keepTail(b)
+			}
 			if ferr != nil {
 				return ferr
 			}
@@ -246,13 +247,17 @@ func (x *exchange) read(conn *Conn, idle time.Duration, setDeadline bool) error 
 	}
 }
 
-// keepTail remembers the end of what was received.
+// keepTail remembers the end of what was received, over several reads: more
+// than is shown, so that a secret in it is whole and can be taken out.
 func (x *exchange) keepTail(b []byte) {
-	const keep = 120
+	const keep = 2 << 10
 	if len(b) > keep {
 		b = b[len(b)-keep:]
 	}
-	x.last = append(x.last[:0], b...)
+	if n := len(x.last) + len(b) - 2*keep; n > 0 {
+		x.last = x.last[:copy(x.last, x.last[max(n, len(x.last)-keep):])]
+	}
+	x.last = append(x.last, b...)
 }
 
 // finished takes the clean end of the response.
@@ -284,10 +289,12 @@ func (x *exchange) onHead() error {
 	x.req.status = int32(x.resp.status)
 	x.req.headersUs = x.rec.us(x.now.at)
 	x.req.headRead = x.reads
+	x.last = x.last[:0]
 	return nil
 }
 
 func (x *exchange) onBody(b []byte) error {
+	x.keepTail(b)
 	if x.bytes > maxRecorded {
 		return errTooMuch
 	}
@@ -367,9 +374,7 @@ func (x *exchange) explain(err error, idle time.Duration) string {
 	if n := len(x.rec.events) - x.req.firstEvent; n > 0 {
 		msg += fmt.Sprintf(" after %d events", n)
 	}
-	if len(x.last) > 0 {
-		msg += fmt.Sprintf("; last bytes %q", strings.ToValidUTF8(string(x.last), "\uFFFD"))
-	}
+	x.req.last = x.last
 	return msg
 }
 

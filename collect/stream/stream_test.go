@@ -169,7 +169,7 @@ func TestRows(t *testing.T) {
 			`0/0 sent
 0/1 headers status=200
 0/2 chunk content="a"
-0/3 error status=200 error="stream ended without [DONE] after 1 events; last bytes \"0\\r\\n\\r\\n\""
+0/3 error status=200 error="stream ended without [DONE] after 1 events; last bytes \"data: {\\\"choices\\\":[{\\\"index\\\":0,\\\"delta\\\":{\\\"content\\\":\\\"a\\\"},\\\"finish_reason\\\":null}]}\\n\\n\""
 `,
 		},
 		{
