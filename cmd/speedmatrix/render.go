@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +22,8 @@ DIR is a run or a directory that holds runs; the default is results.
 
   -o, --output SITE   directory to write (default site). It is replaced as a
                       whole, if it is empty or was written by this command
+      --markdown-into ROOT  write each run's page as ROOT/<run>/README.md, beside
+                      its data; a site only if -o is given as well
   -h, --help          this text
 
 Any run that can't be read ends the command, and the site stays as it was.
@@ -29,12 +32,14 @@ The path of the site's first page goes to stdout.
 Examples:
   speedmatrix render
   speedmatrix render results -o site
+  speedmatrix render results --markdown-into results
   speedmatrix render results/gemma--rtx-pro-6000--vllm-73a5831127a9 -o /tmp/page
 `
 
 func runRender(e *env, args []string) error {
 	fs := newFlags(e, "render", renderHelp)
 	output := fs.StringP("output", "o", "site", "")
+	markdownInto := fs.String("markdown-into", "", "")
 	if err := parseFlags(fs, args); err != nil {
 		return err
 	}
@@ -60,6 +65,14 @@ func runRender(e *env, args []string) error {
 		}
 		inputs = append(inputs, in)
 	}
+	if *markdownInto != "" {
+		if err := writeMarkdown(e, inputs, *markdownInto); err != nil {
+			return err
+		}
+		if !fs.Changed("output") {
+			return nil
+		}
+	}
 	index, err := render.Site(inputs, *output)
 	if err != nil {
 		return err
@@ -71,6 +84,33 @@ func runRender(e *env, args []string) error {
 	fmt.Fprintf(e.stderr, "speedmatrix render: %d %s rendered\n", len(inputs), noun)
 	_, err = fmt.Fprintln(e.stdout, index)
 	return err
+}
+
+// writeMarkdown writes the page of each run beside its data below root, and
+// prints the paths of the files that changed.
+func writeMarkdown(e *env, inputs []render.Input, root string) error {
+	for _, in := range inputs {
+		dir := filepath.Join(root, in.Run.ID)
+		if _, err := os.Stat(filepath.Join(dir, runlog.ManifestFile)); err != nil {
+			return hintedError{fmt.Errorf("write Markdown: %q is no run directory", dir), "the root is the directory that holds the runs, such as --markdown-into results"}
+		}
+		var page bytes.Buffer
+		if err := render.Markdown(&page, in); err != nil {
+			return err
+		}
+		path := filepath.Join(dir, "README.md")
+		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, page.Bytes()) {
+			continue
+		}
+		if err := os.WriteFile(path+".partial", page.Bytes(), 0o666); err != nil {
+			return fmt.Errorf("write Markdown: %w", err)
+		}
+		if err := os.Rename(path+".partial", path); err != nil {
+			return fmt.Errorf("write Markdown: %w", err)
+		}
+		fmt.Fprintln(e.stdout, path)
+	}
+	return nil
 }
 
 // findRuns returns the run directories at or below roots, each once. Copies
