@@ -106,6 +106,8 @@ type run struct {
 	attempt  int // how often the run has been resumed
 
 	estimator *prompt.Estimator // of prompt lengths, where the server does not count them
+	probed    int               // prompt tokens of the probe, by the server's usage; 0: not said
+	extra     int               // prompt tokens that /tokenize leaves out of every request
 }
 
 type promptKey struct {
@@ -221,6 +223,13 @@ func (r *run) create(warm *runlog.Events) error {
 		}
 		r.m.Warmup = &runlog.Warmup{ContextTokens: warm.Key.ContextTokens, FileInfo: info}
 	}
+	if r.cfg.Resume != "" {
+		// The run on disk may be sealed: its manifest must let go of the
+		// telemetry file before that is replaced.
+		if err := runlog.WriteManifest(r.dir, &r.m); err != nil {
+			return fmt.Errorf("write manifest: %w", err)
+		}
+	}
 	return r.save()
 }
 
@@ -317,7 +326,13 @@ func (r *run) cells(ctx context.Context) error {
 // prompt returns a prompt of the planned length, or of what the output
 // leaves of the server's context where that is less.
 func (r *run) prompt(ctx context.Context, contextTokens, maxOutput, sample int32) (prompted, error) {
-	target := server.PromptTokens(contextTokens, r.m.Model.MaxModelLenTokens, maxOutput)
+	limit := r.m.Model.MaxModelLenTokens
+	if limit > 0 && r.m.Plan.PromptCounting == promptsCalibrated {
+		// An estimate may be a little low, and the server refuses a prompt
+		// that is one token too long.
+		limit -= max(8, contextTokens/200)
+	}
+	target := server.PromptTokens(contextTokens, limit, maxOutput)
 	k := promptKey{target, sample}
 	if p, ok := r.prompts[k]; ok {
 		return p, nil
