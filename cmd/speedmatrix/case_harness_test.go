@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +70,21 @@ func playScripts(t *testing.T, scripts ...string) *caseRun {
 // try, five in all.
 func playCase(t *testing.T, s caseSetup) *caseRun {
 	t.Helper()
+	var why error
+	for range 5 {
+		c := record(t, s)
+		if why = c.punctual(); why == nil {
+			return c
+		}
+		t.Logf("played again: %v", why)
+	}
+	t.Fatalf("arrival times: %v, in each of 5 tries", why)
+	return nil
+}
+
+// record plays a cell once, and does not look at times.
+func record(t *testing.T, s caseSetup) *caseRun {
+	t.Helper()
 	if s.Phase == "" {
 		s.Phase = runlog.PhaseDecode
 	}
@@ -86,21 +103,6 @@ func playCase(t *testing.T, s caseSetup) *caseRun {
 	if s.Body == "" {
 		s.Body = "{}"
 	}
-	var why error
-	for range 5 {
-		c := record(t, s)
-		if why = c.punctual(); why == nil {
-			return c
-		}
-		t.Logf("played again: %v", why)
-	}
-	t.Fatalf("arrival times: %v, in each of 5 tries", why)
-	return nil
-}
-
-// record plays a cell once.
-func record(t *testing.T, s caseSetup) *caseRun {
-	t.Helper()
 	c := &caseRun{start: time.Now()}
 	us := func(at time.Time) int64 { return at.Sub(c.start).Microseconds() }
 	clock := runlog.ArrivalUser
@@ -344,4 +346,29 @@ func (c *caseRun) unknown(t *testing.T, what string, got ingest.Stat) {
 	if got.Known() {
 		t.Errorf("%s = %v, want it unknown", what, got.Value)
 	}
+}
+
+// page renders the run with the command and returns its Markdown page.
+func (c *caseRun) page(t *testing.T) string {
+	t.Helper()
+	site := filepath.Join(t.TempDir(), "site")
+	if status, _, stderr := commandLine("render", c.Dir, "-o", site); status != exitDone {
+		t.Fatalf("render: status %d, %s", status, stderr)
+	}
+	b, err := os.ReadFile(filepath.Join(site, "runs", filepath.Base(c.Dir), "index.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// kinds prints the rows of a request by their kinds, such as "sent headers
+// chunk done".
+func (c *caseRun) kinds(request int) string {
+	var names []string
+	r := &c.Requests[request]
+	for row := r.FirstRow; row < r.FirstRow+r.Rows; row++ {
+		names = append(names, c.Events.Kind[row].String())
+	}
+	return strings.Join(names, " ")
 }

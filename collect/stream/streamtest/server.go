@@ -12,12 +12,15 @@
 //	CU "x" n                like C, with usage.completion_tokens n
 //	FIN stop                chunk with an empty delta and a finish reason
 //	USAGE p c               chunk without choices, with usage
-//	DONE                    the end marker, then the clean end of the body
+//	DONE                    the end marker, then the clean end of the body; the connection is kept
 //	W bytes                 raw bytes: \r \n \\ \xNN are escapes, nothing is added
 //	CLOSE                   clean end of the body, then of the connection
 //	DROP                    end of the connection without an end of the body
 //	RESET                   TCP reset
 //	HANG                    silence with the connection open
+//
+// A script that runs out without DONE or one of the last four ends the body, and the
+// connection too unless its raw bytes held the end marker.
 //
 // The package must not know the client: it only writes bytes.
 package streamtest
@@ -177,6 +180,7 @@ func (s *Server) serve(c *net.TCPConn, conn int) {
 // request. It ends early when the client closes the connection.
 func (p *performance) play(c *net.TCPConn, start time.Time, script string) (keep bool, err error) {
 	headSent, gone := false, false
+	body := "" // of W lines
 	head := func(contentType string) {
 		headSent = true
 		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n", contentType)
@@ -242,10 +246,7 @@ func (p *performance) play(c *net.TCPConn, start time.Time, script string) (keep
 				return false, fmt.Errorf("line %q: %w", line, err)
 			}
 			chunk(b)
-			if strings.Contains(b, "[DONE]") {
-				io.WriteString(c, "0\r\n\r\n")
-				return true, nil
-			}
+			body += b
 		case "CLOSE":
 			io.WriteString(c, "0\r\n\r\n")
 			return false, nil
@@ -275,7 +276,7 @@ func (p *performance) play(c *net.TCPConn, start time.Time, script string) (keep
 	if headSent {
 		io.WriteString(c, "0\r\n\r\n")
 	}
-	return false, nil
+	return strings.Contains(body, "[DONE]"), nil
 }
 
 // isStatus reports whether a command is an HTTP status.
