@@ -60,8 +60,11 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.model = model.ID
 	version, err := r.server.Version(ctx)
-	if err != nil && !isKind(err, server.NotFound, server.BadAnswer, server.BadStatus, server.Redirected) {
-		return err
+	if err != nil {
+		version = "" // a proxy may hide it, in many ways; nothing needs it
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	metrics, metricsErr := r.server.Metrics(ctx)
 	r.sampler.metrics = metricsErr == nil
@@ -304,6 +307,7 @@ func (r *run) probeCounting(ctx context.Context) error {
 		if reason != "" {
 			return refusal(0, reason)
 		}
+		r.probed = promptTokensOf(ev)
 		if counted(ev, counting) {
 			return nil
 		}
@@ -311,13 +315,16 @@ func (r *run) probeCounting(ctx context.Context) error {
 	return nil
 }
 
+// probeContent is what the first request asks for.
+const probeContent = "Write a short story about a lighthouse."
+
 func (r *run) probe(ctx context.Context) (*runlog.Events, error) {
 	rec := stream.NewRecording(r.start)
 	client := stream.NewClient(r.endpoint, r.cfg.Idle, r.lateness, rec)
 	defer client.Close()
 	unhook := context.AfterFunc(ctx, client.Stop)
 	defer unhook()
-	body := r.request("Write a short story about a lighthouse.", 8).bytes()
+	body := r.request(probeContent, 8).bytes()
 	if _, err := client.Do(ctx, body, r.bodyEnd(runlog.Key{Phase: runlog.PhaseWarmup}, 0, 0)); err != nil {
 		return nil, r.lostServer(ctx, err)
 	}

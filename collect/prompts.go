@@ -31,13 +31,23 @@ func refusesOption(reason string, keys ...string) bool {
 	return false
 }
 
-// probeTokenize finds out whether the server counts prompts for us.
+// maxExtra bounds what a server may add to a prompt in tokens and still be
+// believed to add the same to every prompt.
+const maxExtra = 64
+
+// probeTokenize finds out whether the server counts prompts for us, and
+// whether it leaves out something that it adds to every prompt, such as a
+// template's tokens: the probe, which was sent as a request, tells.
 func (r *run) probeTokenize(ctx context.Context) error {
-	_, err := r.count(ctx, "one two three")
+	n, err := r.count(ctx, probeContent)
 	switch {
 	case err == nil:
 		r.m.Plan.PromptCounting = promptsTokenized
-	case isKind(err, server.NotFound, server.BadStatus, server.BadAnswer, server.Redirected, server.Credentials):
+		if d := r.probed - n; r.probed > 0 && d > 0 && d <= maxExtra {
+			r.extra = d
+			r.note("/tokenize leaves out %d tokens that the server adds to every prompt: they are counted in", d)
+		}
+	case isKind(err, server.NotFound, server.BadStatus, server.BadAnswer, server.Redirected, server.Credentials, server.TimedOut):
 		r.m.Plan.PromptCounting = promptsCalibrated
 		r.estimator = prompt.NewEstimator(r.promptTokens)
 		r.note("no /tokenize on this server: prompt lengths are calibrated, not exact")
@@ -48,7 +58,8 @@ func (r *run) probeTokenize(ctx context.Context) error {
 }
 
 func (r *run) count(ctx context.Context, content string) (int, error) {
-	return r.server.Tokenize(ctx, r.model, []server.Message{{Role: "user", Content: content}})
+	n, err := r.server.Tokenize(ctx, r.model, []server.Message{{Role: "user", Content: content}})
+	return n + r.extra, err
 }
 
 // buildPrompt makes a prompt of the target length.
@@ -77,10 +88,19 @@ func (r *run) promptTokens(ctx context.Context, content string) (int, error) {
 	if reason := failure(ev); reason != "" {
 		return 0, fmt.Errorf("calibrate prompt length: %s", reason)
 	}
-	for i := range ev.Len() {
-		if n := ev.PromptTokens[i]; n != runlog.Unknown {
-			return int(n), nil
-		}
+	if n := promptTokensOf(ev); n > 0 {
+		return n, nil
 	}
 	return 0, fmt.Errorf("calibrate prompt length: the server reports no usage.prompt_tokens")
+}
+
+// promptTokensOf returns the length of the prompt of a single request as the
+// server reports it, 0 when it does not.
+func promptTokensOf(ev *runlog.Events) int {
+	for i := range ev.Len() {
+		if n := ev.PromptTokens[i]; n != runlog.Unknown {
+			return int(n)
+		}
+	}
+	return 0
 }
