@@ -19,8 +19,8 @@
 //	RESET                   TCP reset
 //	HANG                    silence with the connection open
 //
-// A script that runs out without DONE or one of the last four ends the body, and the
-// connection too unless its raw bytes held the end marker.
+// A script that runs out without DONE or one of the last four ends the body,
+// and the connection too unless its raw bytes held the end marker.
 //
 // The package must not know the client: it only writes bytes.
 package streamtest
