@@ -433,7 +433,7 @@ func (f *folder) loopFree(rs []Request) Stat {
 
 // count says what became of the requests.
 func count(rs []Request) Counts {
-	c := Counts{Launched: len(rs), FinishReasons: make(map[string]int)}
+	c := Counts{Launched: len(rs), FinishReasons: make(map[string]int), HTTPErrors: make(map[int32]int)}
 	for i := range rs {
 		r := &rs[i]
 		switch {
@@ -445,6 +445,9 @@ func count(rs []Request) Counts {
 			c.Cancelled++
 		default:
 			c.Completed++
+		}
+		if r.Failed && r.Status >= 300 {
+			c.HTTPErrors[r.Status]++
 		}
 		if r.FinishReason != "" {
 			c.FinishReasons[r.FinishReason]++

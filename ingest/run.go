@@ -129,6 +129,10 @@ type Counts struct {
 
 	// FinishReasons counts finish_reason as sent, over all requests that had one.
 	FinishReasons map[string]int
+
+	// HTTPErrors counts the failed requests that were answered with an HTTP
+	// status of 300 or more, by status.
+	HTTPErrors map[int32]int
 }
 
 // A Request is one request of a cell, folded from its events.

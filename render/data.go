@@ -85,6 +85,7 @@ type requestData struct {
 	Cancelled     int            `json:"cancelled"`
 	Unfinished    int            `json:"unfinished"`
 	FinishReasons map[string]int `json:"finish_reasons"`
+	HTTPErrors    map[int32]int  `json:"http_errors"` // failed requests by status
 }
 
 type loopData struct {
@@ -183,11 +184,14 @@ func newCellData(c *ingest.Cell, labels map[int32]string) cellData {
 		Phase: string(c.Phase), ContextTokens: c.ContextTokens, ContextLabel: labels[c.ContextTokens], Concurrency: c.Concurrency,
 		PromptTokens: newFigure(c.Figures.PromptTokens).Value,
 		Status:       c.Status.Slug(), Why: []reason{}, Loops: []loopData{},
-		Requests: requestData{c.Launch.Launched, c.Launch.Completed, c.Launch.Failed, c.Launch.Cancelled, c.Launch.Unfinished, map[string]int{}},
+		Requests: requestData{c.Launch.Launched, c.Launch.Completed, c.Launch.Failed, c.Launch.Cancelled, c.Launch.Unfinished, map[string]int{}, map[int32]int{}},
 		Notes:    slices.Concat([]string{}, c.Notes), File: notEmpty(c.File),
 	}
 	if c.Launch.FinishReasons != nil {
 		k.Requests.FinishReasons = c.Launch.FinishReasons
+	}
+	if c.Launch.HTTPErrors != nil {
+		k.Requests.HTTPErrors = c.Launch.HTTPErrors
 	}
 	if k.PromptTokens == nil && c.PromptTokens > 0 {
 		v := float64(c.PromptTokens)

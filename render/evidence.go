@@ -83,6 +83,28 @@ func why(c *ingest.Cell) string {
 	return cmp.Or(join("; ", parts...), format.Unknown)
 }
 
+// allRequests says for each measurement that was sent what became of its
+// requests, failures above all: 0 of them is said too.
+func allRequests(run *ingest.Run, labels map[int32]string) []requestsOf {
+	var list []requestsOf
+	count := func(n int) string { return format.Int(int64(n)) }
+	for _, c := range allCells(run) {
+		l := c.Launch
+		if l.Launched == 0 {
+			continue
+		}
+		var statuses []string
+		for _, s := range slices.Sorted(maps.Keys(l.HTTPErrors)) {
+			statuses = append(statuses, fmt.Sprintf("%s × %d", count(l.HTTPErrors[s]), s))
+		}
+		list = append(list, requestsOf{
+			phaseName(c.Phase), labels[c.ContextTokens], plain(c.Concurrency),
+			count(l.Launched), count(l.Completed), count(l.Failed), cmp.Or(join(", ", statuses...), "0"), count(l.Cancelled), count(l.Unfinished),
+		})
+	}
+	return list
+}
+
 func requests(n int) string {
 	if n == 1 {
 		return "1 request"
@@ -166,6 +188,7 @@ func methodFacts(run *ingest.Run) factList {
 		{Name: "Log format", Value: visible(m.Format)},
 		{Name: "Collector commit", Value: shortCommit(visible(m.Tool.Commit)), Code: true},
 		{Name: "Arrival times", Value: clock},
+		{Name: "Decode windows opened when", Value: openings(run)},
 		{Name: "Tokens counted by", Value: visible(m.Plan.TokenCounting)},
 		{Name: "Prompts counted by", Value: visible(m.Plan.PromptCounting)},
 		{Name: "Prompt set", Value: visible(m.Plan.PromptSet), Code: true},
@@ -190,6 +213,27 @@ func methodFacts(run *ingest.Run) factList {
 		return factList{}
 	}
 	return l[0]
+}
+
+// openings says why the decode windows opened when they did, and so that the
+// time before, when fewer requests ran, is in none.
+func openings(run *ingest.Run) string {
+	by := map[string]int{}
+	for _, c := range phaseCells(run, runlog.PhaseDecode) {
+		if r := c.Ready; r != nil {
+			words := map[string]string{
+				"metrics and streams": "all requests delivered output and the server ran them",
+				"streams":             "all requests delivered output",
+				"timeout":             "they did not fill up in time",
+			}
+			by[cmp.Or(words[r.By], visible(r.By))]++
+		}
+	}
+	var parts []string
+	for _, s := range slices.Sorted(maps.Keys(by)) {
+		parts = append(parts, fmt.Sprintf("%s (%d)", s, by[s]))
+	}
+	return join(", ", parts...)
 }
 
 func sampling(s runlog.Sampling) string {

@@ -50,6 +50,7 @@ type runView struct {
 
 	Trust     []string // sentences
 	Discarded []discarded
+	Requests  []requestsOf
 	Remarks   []remark
 	Spread    []spread
 	Method    factList
@@ -114,6 +115,12 @@ type measurement struct {
 // A discarded measurement is one that is not Valid, and why.
 type discarded struct{ Phase, Context, Concurrency, Status, Slug, Why string }
 
+// A requestsOf says what became of the requests of one measurement.
+type requestsOf struct {
+	Phase, Context, Concurrency                                string
+	Sent, Completed, Failed, HTTPErrors, Cancelled, Unfinished string
+}
+
 // A remark is a note on one measurement.
 type remark struct{ Phase, Context, Concurrency, Text string }
 
@@ -147,6 +154,7 @@ func newRunView(in Input, raw string, twins bool) (*runView, error) {
 		Rows:       measurements(run, labels),
 		Trust:      trust(run),
 		Discarded:  discards(run, labels),
+		Requests:   allRequests(run, labels),
 		Remarks:    remarks(run, labels),
 		Spread:     spreads(run, labels),
 		Method:     methodFacts(run),
