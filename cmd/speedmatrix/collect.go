@@ -323,7 +323,7 @@ func runCollect(e *env, args []string) error {
 // measure runs a collection with its progress on stderr, and says how it
 // ended. The directory is "" when nothing was written.
 func measure(e *env, cfg collect.Config) (dir string, err error) {
-	p := newProgress(e.stderr, time.Now)
+	p := startProgress(e.stderr)
 	cfg.Progress = p.update
 	dir, err = collect.Run(e.ctx, cfg)
 	m := p.close()

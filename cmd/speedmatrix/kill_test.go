@@ -113,7 +113,7 @@ var cellLine = regexp.MustCompile(`^ *\d+/\d+  (prefill|decode) (\d+)(?: × (\d+
 func (c *collector) hear(line string) {
 	c.talk = append(c.talk, line)
 	m := cellLine.FindStringSubmatch(line)
-	if m == nil {
+	if m == nil || strings.Contains(line, ": Over capacity: ") {
 		return
 	}
 	context, _ := strconv.Atoi(m[2])
