@@ -341,7 +341,7 @@ func counted(ev *runlog.Events, counting string) bool {
 		e := ev.Row(i)
 		switch counting {
 		case countContinuous:
-			if e.Kind == runlog.KindChunk && e.CompletionTokens > 0 {
+			if e.Kind == runlog.KindChunk && e.CompletionTokens > 0 && e.Tokens > 0 {
 				return true
 			}
 		case countTokenIDs:

@@ -150,7 +150,8 @@ func (f *folder) request(lo, hi int) Request {
 	var (
 		halves    [2]tally
 		sum       int64         // growth of the running count over all chunks
-		final     = int64(-1)   // the final usage
+		final     = int64(-1)   // the final usage: behind the last token event
+		late      bool          // running came with the last token event, or behind it
 		running   = int64(-1)   // the running usage
 		went      bool          // … went down
 		uncounted int           // token events that don't say how many
@@ -188,7 +189,7 @@ func (f *folder) request(lo, hi int) Request {
 		case runlog.KindChunk:
 			if n := int64(ev.CompletionTokens[i]); n >= 0 {
 				went = went || n < running
-				running = n
+				running, late = n, true
 			}
 			n := int64(ev.Tokens[i])
 			if n > 0 {
@@ -197,6 +198,7 @@ func (f *folder) request(lo, hi int) Request {
 			if !f.delivers(i) {
 				continue
 			}
+			final, late = -1, ev.CompletionTokens[i] >= 0
 			switch {
 			case n < 0:
 				uncounted++
@@ -237,6 +239,9 @@ func (f *folder) request(lo, hi int) Request {
 		}
 	}
 
+	if final < 0 && uncounted > 0 && stuck == 0 && late && !went {
+		final = running // on the finish chunk, say, instead of one of its own
+	}
 	r.Tokens, r.Note = total(r.TokenEvents, sum, final, uncounted, stuck, went)
 	each := uncounted == 0 && r.Note != noteRunningUsage // every token event's count is known
 	if !each && r.Tokens == int64(r.TokenEvents) && r.TokenEvents > 0 {

@@ -571,3 +571,50 @@ func TestCase_BR049(t *testing.T) {
 	c.took(t, "time between tokens", r.BetweenTokensUs, 0, 0, 1, 20)
 	c.took(t, "end", ingest.Stat{Value: float64(r.EndUs - r.SentUs), N: 1}, 0, sent, 4, 401)
 }
+
+// Where the server says how many tokens there were is its own affair.
+func TestUsageWhereverItStands(t *testing.T) {
+	t.Parallel()
+	text := "5 C \"a\"\n6 C \"b\"\n"
+	finish := func(usage string) string {
+		return `7 W data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":` + usage + `}\n\n` + "\n"
+	}
+	for _, tt := range []struct {
+		name, script string
+		tokens       int64
+		prompt       int32
+	}{
+		{"behind the finish", text + "7 FIN stop\n8 USAGE 5 2\n9 DONE", 2, 5},
+		{"ahead of the finish", text + "7 USAGE 5 2\n8 FIN stop\n9 DONE", 2, 5},
+		{"on the finish", text + finish(`{"prompt_tokens":5,"completion_tokens":2}`) + "9 DONE", 2, 5},
+		{"on the finish, fewer events than tokens", text + finish(`{"prompt_tokens":5,"completion_tokens":7}`) + "9 DONE", 7, 5},
+		{"on the finish and behind it", text + finish(`{"prompt_tokens":5,"completion_tokens":2}`) + "8 USAGE 5 2\n9 DONE", 2, 5},
+		{"twice", text + "7 FIN stop\n8 USAGE 5 2\n8 USAGE 5 2\n9 DONE", 2, 5},
+		{"twice, the last one right", text + "7 FIN stop\n8 USAGE 5 1\n8 USAGE 5 2\n9 DONE", 2, 5},
+		{"null everywhere", text + finish("null") + "9 DONE", -1, runlog.Unknown},
+		{"without numbers", text + finish("{}") + "9 DONE", -1, runlog.Unknown},
+		{"of another type", text + finish("[1]") + "9 DONE", -1, runlog.Unknown},
+		{"numbers that are no counts", text + finish(`{"prompt_tokens":-1,"completion_tokens":2.5}`) + "9 DONE", -1, runlog.Unknown},
+		{"numbers beyond any count", text + finish(`{"prompt_tokens":1e300,"completion_tokens":99999999999999999999}`) + "9 DONE", -1, runlog.Unknown},
+		{"of the prompt only, ahead of the text", "4 USAGE 5 0\n" + text + "7 FIN stop\n9 DONE", -1, 5},
+		{"ahead of all text", "4 USAGE 5 2\n" + text + "7 FIN stop\n9 DONE", -1, 5},
+		{"on a chunk of its own after each event", "4 C \"a\"\n5 USAGE 5 1\n6 C \"b\"\n7 USAGE 5 2\n8 FIN stop\n9 DONE", 2, 5},
+		{"on some events", "4 CU \"a\" 1\n5 C \"b\"\n6 CU \"c\" 4\n8 FIN stop\n9 DONE", 4, runlog.Unknown},
+		{"on all events but the last", "4 CU \"a\" 1\n5 CU \"b\" 2\n6 C \"c\"\n8 FIN stop\n9 DONE", -1, runlog.Unknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := record(t, caseSetup{Streams: [][]string{{tt.script}}})
+			r := &c.Requests[0]
+			if r.Tokens != tt.tokens || r.PromptTokens != tt.prompt || r.Failed || r.Note != "" {
+				t.Errorf("%d tokens of a prompt of %d, failed %v %q, note %q, want %d, %d", r.Tokens, r.PromptTokens, r.Failed, r.Reason, r.Note, tt.tokens, tt.prompt)
+			}
+			if want := strings.Count(tt.script, " C "+`"`) + strings.Count(tt.script, " CU "); r.TokenEvents != want {
+				t.Errorf("%d token events, want %d", r.TokenEvents, want)
+			}
+			if got := c.tokenTimes(0); r.LastUs != got[len(got)-1] {
+				t.Errorf("last token at %d µs, want %d", r.LastUs, got[len(got)-1])
+			}
+		})
+	}
+}

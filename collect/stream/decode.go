@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strings"
 	"unicode/utf8"
 
@@ -51,7 +52,8 @@ type rowWriter struct {
 	seq      int32
 	tUs      int64  // of the last row
 	read     uint32 // that completed the last row; 0: none did
-	usage    int32  // completion_tokens so far
+	usage    int32  // output tokens so far
+	missed   bool   // text came since then that did not say how many tokens it was
 	carry    []byte // beginning of a character whose end has not come yet
 	carryOf  runlog.Channel
 	lastText int // row of the last text; −1: none
@@ -136,8 +138,9 @@ func (d *rowWriter) chunk(c Chunk, ok bool, raw rawEvent) {
 }
 
 // tokens returns the number of output tokens that an event delivered:
-// growth of the server's running total, else the number of token ids, else
-// unknown. The role chunk and the usage chunk carry none.
+// growth of the server's running total since the event before, else the
+// number of token ids, else unknown. The role chunk and the usage chunk carry
+// none.
 func (d *rowWriter) tokens(c Chunk, kind runlog.Kind) int32 {
 	switch {
 	case kind == runlog.KindUsage:
@@ -148,12 +151,21 @@ func (d *rowWriter) tokens(c Chunk, kind runlog.Kind) int32 {
 			return runlog.Unknown // not a running total
 		}
 		d.usage = c.CompletionTokens
+		if d.missed {
+			// A total on the finish chunk, or on some chunks only: the
+			// growth is that of several events.
+			d.missed = false
+			return runlog.Unknown
+		}
 		return n
 	case c.TokenIDs >= 0:
-		return int32(c.TokenIDs)
+		n := int32(c.TokenIDs)
+		d.usage += min(n, math.MaxInt32-d.usage)
+		return n
 	case c.Choices == 0, c.Role && len(c.Text) == 0:
 		return 0
 	}
+	d.missed = d.missed || len(c.Text) > 0
 	return runlog.Unknown
 }
 

@@ -129,6 +129,46 @@ func TestRows(t *testing.T) {
 `,
 		},
 		{
+			"a total that comes with the finish only is of no single event",
+			`1 C "a"
+5 C "b"
+9 W data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":4,"completion_tokens":2}}\n\n
+10 DONE`,
+			`0/0 sent
+0/1 headers status=200
+0/2 chunk content="a"
+0/3 chunk content="b"
+0/4 chunk finish=stop prompt=4 total=2
+0/5 done
+`,
+		},
+		{
+			"token ids and a total at the end count no token twice",
+			`1 W data: {"choices":[{"delta":{"content":"ab"},"token_ids":[7,8]}]}\n\n
+5 W data: {"choices":[{"delta":{"content":"c"},"finish_reason":"stop","token_ids":[9]}],"usage":{"prompt_tokens":4,"completion_tokens":3}}\n\n
+6 USAGE 4 3
+7 DONE`,
+			`0/0 sent
+0/1 headers status=200
+0/2 chunk tokens=2 content="ab"
+0/3 chunk tokens=1 content="c" finish=stop prompt=4 total=3
+0/4 usage tokens=0 prompt=4 total=3
+0/5 done
+`,
+		},
+		{
+			"the growth behind an uncounted text is not one event's, the next one's is",
+			"1 CU \"a\" 1\n 2 C \"b\"\n 5 CU \"c\" 3\n 6 CU \"d\" 5\n 7 DONE",
+			`0/0 sent
+0/1 headers status=200
+0/2 chunk tokens=1 content="a" total=1
+0/3 chunk content="b"
+0/4 chunk content="c" total=3
+0/5 chunk tokens=2 content="d" total=5
+0/6 done
+`,
+		},
+		{
 			"reasoning under any name, once",
 			`1 W data: {"choices":[{"delta":{"reasoning":"a","reasoning_content":"a","content":""}}]}\n\n
 2 W data: {"choices":[{"delta":{"reasoning_details":[{"type":"text","text":"b"}]}}]}\n\n
