@@ -184,7 +184,7 @@ func randomRecording(rnd *rand.Rand) *recording {
 				tp.add(s, q, e)
 			}
 			at += int64(rnd.IntN(500))
-			end := []runlog.Kind{runlog.KindDone, runlog.KindDone, runlog.KindError, runlog.KindCancelled, 0}[rnd.IntN(5)]
+			end := []runlog.Kind{runlog.KindDone, runlog.KindDone, runlog.KindDone, runlog.KindError, runlog.KindCancelled, runlog.KindCancelled, 0}[rnd.IntN(7)]
 			if end == 0 && q < requests-1 { // a stream goes on only after an end
 				end = runlog.KindCancelled
 			}
@@ -199,9 +199,9 @@ func randomRecording(rnd *rand.Rand) *recording {
 		}
 	}
 	x := &recording{m: manifest(), ev: &tp.ev}
-	x.m.Plan.MaxOutputTokens = 40
+	x.m.Plan.MaxOutputTokens, x.m.Plan.Sampling.IgnoreEOS = 40, rnd.IntN(2) == 0
 	open := int64(rnd.IntN(20_000))
-	x.c = tp.planned(open, open+1+int64(rnd.IntN(60_000)))
+	x.c = tp.planned(open, open+1+int64(rnd.IntN(20_000)))
 	x.tel = healthy(int(streams), open, *x.c.WindowCloseUs)
 	return x
 }

@@ -311,6 +311,9 @@ func (j *judge) underFilled() []Evidence {
 				found = append(found, about(fmt.Sprintf("%s of %s requests were running on average (%d samples)", decimal(mean), decimal(c), n)))
 			}
 		}
+		if mean := j.inProgress(); mean > 0 && mean < minRunningShare*c && j.cell.Launch.Failed == 0 {
+			found = append(found, about(fmt.Sprintf("the benchmark itself had only %s of %s requests in progress on average", decimal(mean), decimal(c))))
+		}
 		queued := 0
 		for _, v := range waiting {
 			if v > 0 {
@@ -327,6 +330,23 @@ func (j *judge) underFilled() []Evidence {
 		found = append(found, about(fmt.Sprintf("the server preempted requests %s times (its counter went from %s to %s)", decimal(after-before), decimal(before), decimal(after))))
 	}
 	return found
+}
+
+// inProgress returns how many requests the benchmark had sent and not seen
+// the end of, as a time average over the window. It is about C, whatever the
+// server does with the requests, unless a stream sends no more. After a
+// failure none does, and that is Failed already.
+func (j *judge) inProgress() float64 {
+	var sum int64
+	for i := range j.cell.Requests {
+		r := &j.cell.Requests[i]
+		end := j.win.close
+		if r.End != 0 {
+			end = min(end, r.EndUs)
+		}
+		sum += max(0, end-max(j.win.open, r.SentUs))
+	}
+	return float64(sum) / float64(j.win.length())
 }
 
 // cached judges prefill samples, by what the server says about the request,

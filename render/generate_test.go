@@ -98,7 +98,7 @@ func writeRun(t *testing.T, dir string, m runlog.Manifest, targets []target) {
 			}
 			setWindow(&c, start+rampUs, window)
 		case k.status == ingest.Looped:
-			ev = loopedEvents(k, start)
+			ev = loopedEvents(k, start, m.Plan.DurationUs)
 			setWindow(&c, start+rampUs, m.Plan.DurationUs)
 		default:
 			t.Fatalf("%s: no events for status %s", k.key.Name(), k.status)
@@ -140,7 +140,7 @@ func prefillEvents(k target, start int64) *runlog.Events {
 
 // loopedEvents gives one request that repeats itself, and others that are
 // cut off.
-func loopedEvents(k target, start int64) *runlog.Events {
+func loopedEvents(k target, start, window int64) *runlog.Events {
 	ev := &runlog.Events{Key: k.key}
 	open := start + rampUs
 	for s := range k.key.Concurrency {
@@ -149,14 +149,14 @@ func loopedEvents(k target, start int64) *runlog.Events {
 		r.add(runlog.KindHeaders, open-2e6+500)
 		r.chunk(open-1e6, 1)
 		for i := range int64(8) {
-			r.add(runlog.KindChunk, open+1e6*(i+1), func(e *runlog.Event) {
+			r.add(runlog.KindChunk, open+window*(i+1)/8, func(e *runlog.Event) {
 				e.Tokens, e.Channel, e.HasText, e.Text = 100, runlog.ChannelContent, true, fmt.Sprintf("stream %d says %d. ", s, i)
 				if s == 0 {
 					e.Text = strings.Repeat("and so it goes on and on, ", 32)
 				}
 			})
 		}
-		r.add(runlog.KindCancelled, open+10e6)
+		r.add(runlog.KindCancelled, open+window)
 	}
 	return ev
 }
