@@ -314,6 +314,9 @@ func runCollect(e *env, args []string) error {
 		return err
 	}
 	dir, err := measure(e, cfg)
+	if err == nil {
+		fmt.Fprintf(e.stderr, "see it with: speedmatrix render %s -o site\n", dir)
+	}
 	if dir != "" {
 		fmt.Fprintln(e.stdout, dir)
 	}
@@ -343,7 +346,7 @@ func measure(e *env, cfg collect.Config) (dir string, err error) {
 	case err != nil:
 		return dir, err
 	}
-	fmt.Fprintf(e.stderr, "%s; see it with: speedmatrix render %s -o site\n", tally(m), dir)
+	fmt.Fprintln(e.stderr, tally(m))
 	return dir, nil
 }
 

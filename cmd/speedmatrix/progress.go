@@ -291,10 +291,11 @@ func (p *progress) current() string {
 	}
 	s := p.doing + " " + seconds(p.now().Sub(p.since))
 	if p.limit > 0 {
-		s += " of " + seconds(p.limit)
+		s += " of "
 		if p.atMost {
-			s += " at most"
+			s += "at most "
 		}
+		s += fmt.Sprintf("%g s", p.limit.Round(100*time.Millisecond).Seconds())
 	}
 	if p.rate > 0 {
 		s += fmt.Sprintf(", %.0f events/s", p.rate)
@@ -328,7 +329,7 @@ func (p *progress) remaining() string {
 	case left <= 0:
 		return ""
 	case left < time.Minute:
-		return "less than a minute left"
+		return "< 1 min left"
 	case left < 90*time.Minute:
 		return fmt.Sprintf("about %d min left", int(left.Round(time.Minute).Minutes()))
 	}
@@ -372,13 +373,9 @@ func (p *progress) lines() []string {
 		}
 		out = append(out, s)
 	}
-	status := fmt.Sprintf("%d/%d", p.finished(), len(m.Cells))
-	for _, s := range []string{p.current(), p.remaining()} {
-		if s != "" {
-			status += "  " + s
-		}
-	}
-	return append(out, status)
+	status := []string{fmt.Sprintf("%d/%d", p.finished(), len(m.Cells)), p.remaining(), p.current()}
+	status = slices.DeleteFunc(status, func(s string) bool { return s == "" })
+	return append(out, strings.Join(status, " · "))
 }
 
 // pad right-aligns by characters.

@@ -167,7 +167,7 @@ func TestWithoutATerminalALinePerCell(t *testing.T) {
 	s.pass(20*time.Second, 1000)
 	s.want("no heartbeat yet", "")
 	s.pass(10*time.Second, 1000)
-	s.want("a heartbeat in a ramp", "        decode 1K × 1: ramp 30 s of 60 s at most, 1000 events/s\n")
+	s.want("a heartbeat in a ramp", "        decode 1K × 1: ramp 30 s of at most 60 s, 1000 events/s\n")
 	s.stage(2, collect.StageWindow, 30*time.Second)
 	s.pass(29*time.Second, 500)
 	s.want("heartbeats are half a minute apart, not one for each stage", "")
@@ -204,13 +204,13 @@ func TestOnATerminalAMatrixFillsIn(t *testing.T) {
 		"tok/s     prefill         1         2",
 		"1K          ▸ 0 s         ·         ·",
 		"8K              ·         ·      Over",
-		"1/6  prefill 1K: scout 0 s"))
+		"1/6 · prefill 1K: scout 0 s"))
 	s.pass(200*time.Millisecond, 0)
 	s.want("the next takes its place", redrawn(
 		"tok/s     prefill         1         2",
 		"1K          ▸ 0 s         ·         ·",
 		"8K              ·         ·      Over",
-		"1/6  prefill 1K: scout 0 s"))
+		"1/6 · prefill 1K: scout 0 s"))
 	s.pass(9600*time.Millisecond, 0)
 	s.wrote()
 	s.end(0, runlog.OutcomeRecorded, "")
@@ -226,7 +226,7 @@ func TestOnATerminalAMatrixFillsIn(t *testing.T) {
 		"tok/s     prefill         1         2",
 		"1K          51.2K    ▸ 30 s         ·",
 		"8K              ·         ·      Over",
-		"2/6  decode 1K × 1: window 20 s of 30 s, 1000 events/s"))
+		"2/6 · decode 1K × 1: window 20 s of 30 s, 1000 events/s"))
 	s.pass(10*time.Second, 1000)
 	s.end(2, runlog.OutcomeRecorded, "")
 	s.stage(3, collect.StageDrain, 0)
@@ -239,7 +239,7 @@ func TestOnATerminalAMatrixFillsIn(t *testing.T) {
 		"tok/s     prefill         1         2",
 		"1K          51.2K    1000.0     ▸ 5 s",
 		"8K              ·         ·      Over",
-		"3/6  decode 1K × 2: waiting for the server to be idle 5 s  about 1 min left"))
+		"3/6 · about 1 min left · decode 1K × 2: waiting for the server to be idle 5 s"))
 	s.end(3, runlog.OutcomeFailed, "HTTP 500")
 	if got := s.wrote(); !strings.HasPrefix(got, noMatrix+"  decode 1K × 2: Failed: ") || strings.Count(got, "\n") != 1 {
 		t.Errorf("a failed cell: %q, want a line in the place of the matrix", got)
@@ -250,7 +250,7 @@ func TestOnATerminalAMatrixFillsIn(t *testing.T) {
 		"tok/s     prefill         1         2",
 		"1K          51.2K    1000.0    Failed",
 		"8K          ▸ 0 s         ·      Over",
-		"4/6  prefill 8K: scout 0 s  less than a minute left"))
+		"4/6 · < 1 min left · prefill 8K: scout 0 s"))
 	if s.p.close() == nil {
 		t.Error("close returns no manifest")
 	}
@@ -269,7 +269,7 @@ func TestTheMatrixFitsTheTerminal(t *testing.T) {
 		"tok/s   prefill       1       2",
 		"1K        ▸ 0 s       ·       ·",
 		"8K            ·       ·    Over",
-		"1/6  prefill 1K: scout 0 s"))
+		"1/6 · prefill 1K: scout 0 s"))
 
 	s = newScreen(t, 20, 24)
 	s.stage(0, collect.StageScout, 0)
@@ -279,7 +279,7 @@ func TestTheMatrixFitsTheTerminal(t *testing.T) {
 		"tok/s   prefill    …",
 		"1K        ▸ 0 s    …",
 		"8K            ·    …",
-		"1/6  prefill 1K: sc…"))
+		"1/6 · prefill 1K: s…"))
 
 	s = newScreen(t, 80, 3)
 	s.stage(0, collect.StageScout, 0)
@@ -287,7 +287,7 @@ func TestTheMatrixFitsTheTerminal(t *testing.T) {
 	s.pass(200*time.Millisecond, 0)
 	s.want("too low: the last lines", frame(
 		"8K              ·         ·      Over",
-		"1/6  prefill 1K: scout 0 s"))
+		"1/6 · prefill 1K: scout 0 s"))
 
 	s = newScreen(t, 80, 24)
 	s.m.Plan.Concurrency = []int32{1, 2, 4, 8, 16, 32, 64, 128}
@@ -309,7 +309,7 @@ func TestAResumedRunShowsWhatIsDone(t *testing.T) {
 		"tok/s     prefill         1         2",
 		"1K           done      done     ▸ 0 s",
 		"8K              ·         ·      Over",
-		"3/6  decode 1K × 2: scout 0 s"))
+		"3/6 · decode 1K × 2: scout 0 s"))
 }
 
 func TestRemainingTime(t *testing.T) {
@@ -317,8 +317,8 @@ func TestRemainingTime(t *testing.T) {
 		each time.Duration // of a decode cell
 		want string
 	}{
-		{100 * time.Millisecond, "less than a minute left"},
-		{29 * time.Second, "less than a minute left"},
+		{100 * time.Millisecond, "< 1 min left"},
+		{29 * time.Second, "< 1 min left"},
 		{30 * time.Second, "about 1 min left"},
 		{45 * time.Second, "about 2 min left"}, // half to the next
 		{40 * time.Minute, "about 80 min left"},
