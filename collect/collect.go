@@ -175,10 +175,10 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// sampleInterval is a second, or less where windows are so short that a
-// second would leave them without samples.
+// sampleInterval is a second, or less where windows are short: a few samples
+// would let one that falls between two requests speak for the whole window.
 func (r *run) sampleInterval() time.Duration {
-	return max(100*time.Millisecond, min(time.Second, r.window()/5))
+	return max(100*time.Millisecond, min(time.Second, r.window()/20))
 }
 
 // window is the length of a decode window.
@@ -415,9 +415,11 @@ func (r *run) resume() error {
 		return fmt.Errorf("sweep %s: %w", dir, err)
 	}
 	// Times go on counting from the old start. The wall clock bridges the
-	// gap between the two processes, once.
+	// gap between the two processes, once; if it was set back meanwhile, time
+	// goes on all the same.
 	now := time.Now()
-	r.start = now.Add(-now.Round(0).Sub(old.StartedAt))
+	elapsed := max(now.Round(0).Sub(old.StartedAt), lastInstant(old, samples))
+	r.start = now.Add(-elapsed)
 	r.sampler.start = r.start
 	old.ResumedUs = append(old.ResumedUs, now.Sub(r.start).Microseconds())
 	r.attempt = len(old.ResumedUs)
@@ -432,6 +434,24 @@ func (r *run) resume() error {
 	old.Telemetry = nil
 	r.m, r.dir = *old, dir
 	return nil
+}
+
+// lastInstant returns the latest instant that a run has recorded, from its
+// start.
+func lastInstant(m *runlog.Manifest, samples []runlog.Sample) time.Duration {
+	last := int64(0)
+	for _, t := range m.ResumedUs {
+		last = max(last, t)
+	}
+	for _, s := range samples {
+		last = max(last, s.TUs)
+	}
+	for i := range m.Cells {
+		if t := m.Cells[i].WindowCloseUs; t != nil {
+			last = max(last, *t)
+		}
+	}
+	return time.Duration(last+1) * time.Microsecond
 }
 
 // sameRun compares what a resumed run must have kept.
