@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -107,7 +108,8 @@ func (r *run) alive(ctx context.Context) error {
 	if err := r.reachable(ctx); err != nil {
 		return err
 	}
-	if err := r.server.Health(ctx); isKind(err, server.BadStatus) {
+	var e *server.Error
+	if err := r.server.Health(ctx); errors.As(err, &e) && (e.Status == http.StatusServiceUnavailable || e.Status == http.StatusInternalServerError) {
 		return fmt.Errorf("%w: %s", errServerGone, r.redact.Text(err.Error()))
 	}
 	return nil

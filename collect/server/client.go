@@ -214,8 +214,8 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return v, nil
 }
 
-// Health asks the server whether it is well. An error of Kind BadStatus means
-// that it says no: vLLM answers 503 when its engine has died. Any other error
+// Health asks the server whether it is well. An *Error of Status 503, in some
+// releases 500, means that it says no: vLLM's engine has died. Any other error
 // means that it has no such endpoint, or did not answer.
 func (c *Client) Health(ctx context.Context) error {
 	const call = "GET /health"

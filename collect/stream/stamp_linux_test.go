@@ -1,0 +1,80 @@
+package stream
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stampMessage is the control message that brings a kernel time.
+func stampMessage(ns int64) []byte {
+	b := make([]byte, unix.SizeofCmsghdr+16)
+	binary.NativeEndian.PutUint64(b, uint64(len(b)))
+	binary.NativeEndian.PutUint32(b[8:], unix.SOL_SOCKET)
+	binary.NativeEndian.PutUint32(b[12:], unix.SCM_TIMESTAMPNS)
+	binary.NativeEndian.PutUint64(b[unix.SizeofCmsghdr:], uint64(ns/1e9))
+	binary.NativeEndian.PutUint64(b[unix.SizeofCmsghdr+8:], uint64(ns%1e9))
+	return b
+}
+
+// The kernel's times are wall-clock times. Tokens are 20 ms apart by the
+// monotonic clock, and each is read 1 ms after it arrived; a step of the wall
+// clock between the arrival of the third and its read must not be seen in the
+// gaps. (One before the arrival moves both wall times alike: nothing is left
+// of it to be seen.)
+func TestCase_BR032_WallClockSteps(t *testing.T) {
+	const gap, wait = 20 * time.Millisecond, time.Millisecond
+	for _, tt := range []struct {
+		name string
+		step time.Duration
+		late time.Duration // of the third token, as far as it can be known
+	}{
+		{"it stands", 0, wait},
+		{"set back 2 s", -2 * time.Second, 0},
+		{"set forward 2 s", 2 * time.Second, 0},
+		{"set back 5 ms", -5 * time.Millisecond, 0},
+		{"set forward an hour", time.Hour, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			base := time.Now()
+			var at []time.Time
+			for i := range 5 {
+				arrived := base.Add(time.Duration(i) * gap)
+				read := arrived.Add(wait)
+				stamp := arrived.UnixNano()
+				want := wait
+				if i == 2 {
+					// A clock that was set back since makes the stamp late.
+					stamp -= int64(tt.step)
+					want = tt.late
+				}
+				s := &stampedReader{lastEmpty: arrived.Add(-gap / 2)}
+				s.oobn = copy(s.oob[:], stampMessage(stamp))
+				a := s.arrival(read)
+				if a.late != want || !a.at.Equal(read.Add(-want)) {
+					t.Errorf("token %d: %v late at +%v, want %v late at +%v", i, a.late, a.at.Sub(base), want, read.Add(-want).Sub(base))
+				}
+				at = append(at, a.at)
+			}
+			for i := 1; i < len(at); i++ {
+				if d := at[i].Sub(at[i-1]); d < gap-wait || d > gap+wait {
+					t.Errorf("gap %d is %v, want %v within the %v of the read", i, d, gap, wait)
+				}
+			}
+		})
+	}
+}
+
+func TestKernelTimeRefusesDamage(t *testing.T) {
+	whole := stampMessage(1_700_000_000_123_456_789)
+	if ns, ok := kernelTime(whole); !ok || ns != 1_700_000_000_123_456_789 {
+		t.Errorf("kernelTime = %d, %v, want 1700000000123456789", ns, ok)
+	}
+	for n := range whole {
+		if ns, ok := kernelTime(whole[:n]); ok {
+			t.Errorf("the first %d bytes give %d, want nothing", n, ns)
+		}
+	}
+}
