@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -34,6 +35,8 @@ type Chunk struct {
 }
 
 func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
+
+func isBlank(data []byte) bool { return len(bytes.TrimSpace(data)) == 0 }
 
 func completeJSON(data []byte) bool { return json.Valid(data) }
 
@@ -83,10 +86,10 @@ type wireDelta struct {
 }
 
 type wireUsage struct {
-	PromptTokens     *float64 `json:"prompt_tokens"`
-	CompletionTokens *float64 `json:"completion_tokens"`
+	PromptTokens     json.RawMessage `json:"prompt_tokens"`
+	CompletionTokens json.RawMessage `json:"completion_tokens"`
 	Details          *struct {
-		CachedTokens *float64 `json:"cached_tokens"`
+		CachedTokens json.RawMessage `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
 }
 
@@ -94,6 +97,10 @@ type wireUsage struct {
 // vLLM and what is known of its relatives: absent and null keys, unknown
 // keys, keys of another type than expected (ignored). It fails on data that
 // is not a JSON object.
+//
+// Half a surrogate pair, as in "\ud83d" with its "\ude00" in the next event,
+// becomes U+FFFD in both: no server is known to send one, and no figure
+// depends on it.
 func DecodeChunk(data []byte) (Chunk, error) {
 	c := Chunk{
 		TokenIDs: int(runlog.Unknown), PromptTokens: runlog.Unknown,
@@ -183,13 +190,15 @@ func (d *wireDelta) reasoning() string {
 	return s
 }
 
-// count turns a JSON number into a token count; anything that is no whole
-// number in range is unknown.
-func count(f *float64) int32 {
-	if f == nil || *f < 0 || *f > math.MaxInt32 || *f != math.Trunc(*f) {
+// count turns a JSON value into a token count; anything that is no whole
+// number in range is unknown. (A pointer to a number would be to 0 where the
+// value is of another type.)
+func count(v json.RawMessage) int32 {
+	f, err := strconv.ParseFloat(string(v), 64)
+	if err != nil || f < 0 || f > math.MaxInt32 || f != math.Trunc(f) {
 		return runlog.Unknown
 	}
-	return int32(*f)
+	return int32(f)
 }
 
 // errorMessage returns the message of an error in any of the known shapes:

@@ -1,41 +1,58 @@
 package stream
 
 import (
+	"reflect"
+	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"speedmatrix/ingest/runlog"
 )
 
-func FuzzDecodeChunk(f *testing.F) {
-	for _, s := range []string{
-		`{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":{"prompt_tokens":5,"completion_tokens":0}}`,
-		`{"choices":[{"delta":{"reasoning_content":"x","content":null}}]}`,
-		`{"choices":[{"delta":{"content":"` + "\xe4" + `"},"token_ids":[1,2]}]}`,
-		`{"error":{"message":"","type":"InternalServerError","code":500}}`,
-		`{"error":"no"}`, `{"object":"error","message":"m"}`, `{"choices":5,"usage":[]}`, `[]`, `"x"`, ``,
-		`{"choices":[{"text":"a","finish_reason":7}],"usage":{"completion_tokens":1e300}}`,
-	} {
-		f.Add([]byte(s))
+func TestDecodeChunk(t *testing.T) {
+	const none = runlog.Unknown
+	content := func(text string) Chunk {
+		return Chunk{Choices: 1, Text: []byte(text), Channel: runlog.ChannelContent, TokenIDs: -1, PromptTokens: none, CompletionTokens: none, CachedTokens: none}
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := DecodeChunk(data)
-		if err != nil {
-			return
-		}
-		for name, n := range map[string]int32{"prompt": c.PromptTokens, "completion": c.CompletionTokens, "cached": c.CachedTokens} {
-			if n < runlog.Unknown {
-				t.Errorf("%s tokens = %d, want unknown or >= 0", name, n)
+	with := func(c Chunk, change func(*Chunk)) Chunk { change(&c); return c }
+	empty := with(content(""), func(c *Chunk) { c.Text, c.Channel = nil, runlog.ChannelNone })
+	for _, tt := range []struct {
+		name, data string
+		want       Chunk
+	}{
+		{"role and content in one", `{"choices":[{"delta":{"role":"assistant","content":"a"}}]}`, with(content("a"), func(c *Chunk) { c.Role = true })},
+		{"content and finish in one", `{"choices":[{"delta":{"content":"a"},"finish_reason":"length"}]}`, with(content("a"), func(c *Chunk) { c.FinishReason = "length" })},
+		{"several choices", `{"choices":[{"index":0,"delta":{"content":"a"},"token_ids":[1]},{"index":1,"delta":{"content":"b"},"token_ids":[2,3]}]}`, with(content("ab"), func(c *Chunk) { c.Choices, c.TokenIDs = 2, 3 })},
+		{"null for everything", `{"choices":[{"delta":{"role":null,"content":null,"reasoning":null,"tool_calls":null},"finish_reason":null,"token_ids":null}],"usage":null,"error":null}`, empty},
+		{"nothing at all", `{}`, with(empty, func(c *Chunk) { c.Choices = 0 })},
+		{"a choice and a delta that are null", `{"choices":[null,{"delta":null}]}`, with(empty, func(c *Chunk) { c.Choices = 2 })},
+		{"keys of another type", `{"choices":[{"delta":{"content":5,"reasoning":["x"],"role":{}},"finish_reason":1,"token_ids":"x"}],"usage":[1]}`, empty},
+		{"the last of two equal keys", `{"choices":[{"delta":{"content":"a","content":"b"}}]}`, content("b")},
+		{"blanks and line breaks between tokens", "\n{ \"choices\" :\t[ { \"delta\": {\"content\" : \" a \"} } ] }\r\n", content(" a ")},
+		{"escapes", `{"choices":[{"delta":{"content":"\u4e2d\n\"\\\ud83d\ude00\u0000"}}]}`, content("中\n\"\\😀\x00")},
+		{"half a surrogate pair", `{"choices":[{"delta":{"content":"a\ud83d"}}]}`, content("a\uFFFD")},
+		{"bytes that are no UTF-8", "{\"choices\":[{\"delta\":{\"content\":\"a\xe4\xb8\"}}]}", content("a\xe4\xb8")},
+		{"counts that are none", `{"choices":[],"usage":{"prompt_tokens":-1,"completion_tokens":2.5,"prompt_tokens_details":{"cached_tokens":2147483648}}}`, with(empty, func(c *Chunk) { c.Choices = 0 })},
+		{"a count in quotes", `{"choices":[],"usage":{"prompt_tokens":"7","completion_tokens":"x"}}`, with(empty, func(c *Chunk) { c.Choices = 0 })},
+		{"numbers beyond any float", `{"choices":[],"usage":{"prompt_tokens":1e999,"completion_tokens":3}}`, with(empty, func(c *Chunk) { c.Choices, c.CompletionTokens = 0, 3 })},
+		{"a count written as a float", `{"choices":[],"usage":{"prompt_tokens":7.0,"completion_tokens":3e0}}`, with(empty, func(c *Chunk) { c.Choices, c.PromptTokens, c.CompletionTokens = 0, 7, 3 })},
+		{"nesting that nobody needs, in a key that nobody reads", `{"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `,"choices":[{"delta":{"content":"a"}}]}`, content("a")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := DecodeChunk([]byte(tt.data))
+			if err != nil || !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("DecodeChunk = %+v, %v, want %+v", got, err, tt.want)
 			}
+		})
+	}
+	for _, data := range []string{
+		``, ` `, `5`, `"x"`, `[]`, `[{"choices":[]}]`, `{"choices":[`, `{"choices":[]}}`, `{"choices":[]} {}`, "{\"a\":\"\n\"}", `[DONE]`,
+		strings.Repeat(`{"x":`, 1e6) + "1" + strings.Repeat("}", 1e6), // deeper than the decoder goes
+	} {
+		if c, err := DecodeChunk([]byte(data)); err == nil || !strings.HasPrefix(err.Error(), "event is not a JSON object: ") || len(err.Error()) > 400 {
+			t.Errorf("DecodeChunk(%.40q) = %+v, %v, want a short error", data, c, err)
 		}
-		if (len(c.Text) > 0) != (c.Channel != runlog.ChannelNone) {
-			t.Errorf("text %q with channel %v", c.Text, c.Channel)
-		}
-		if utf8.Valid(data) && !utf8.Valid(c.Text) {
-			t.Errorf("valid event gave invalid text %q", c.Text)
-		}
-	})
+	}
 }
 
 func TestErrorMessage(t *testing.T) {

@@ -78,18 +78,6 @@ func TestEveryCutGivesTheSameEvents(t *testing.T) {
 	}
 }
 
-func FuzzSSE(f *testing.F) {
-	for _, s := range cutSeeds {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) > 2000 {
-			return // quadratic
-		}
-		checkCuts(t, b)
-	})
-}
-
 func TestEventOverTheLimitIsAnError(t *testing.T) {
 	var d sseDecoder
 	line := append([]byte("data: "), bytes.Repeat([]byte("x"), 1<<20)...)

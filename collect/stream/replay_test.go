@@ -153,7 +153,7 @@ type capture struct {
 }
 
 // captures returns all responses below testdata/vllm.
-func captures(t *testing.T) []capture {
+func captures(t testing.TB) []capture {
 	t.Helper()
 	manifests, err := filepath.Glob("testdata/vllm/*/manifest.json")
 	if err != nil {

@@ -312,8 +312,8 @@ func (x *exchange) onBody(b []byte) error {
 
 // onEvent records one event. This is the measuring path.
 func (x *exchange) onEvent(data []byte) error {
-	if x.done {
-		return nil // nothing counts behind the end marker
+	if x.done || isBlank(data) {
+		return nil // nothing counts behind the end marker; an empty event is a keep-alive
 	}
 	if isDone(data) {
 		x.done = true

@@ -246,8 +246,8 @@ func TestRows(t *testing.T) {
 `,
 		},
 		{
-			"keep-alive comments and other fields are nothing",
-			"1 W :\\n\\n\n 2 W event: x\\nid: 7\\ndata: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\\n\n 3 W : ping\\n\n 4 W \\n\n 5 DONE",
+			"keep-alive comments, empty events and other fields are nothing",
+			"1 W :\\n\\n\n 1 W data:\\n\\ndata: \\n\\n\n 2 W event: x\\nid: 7\\ndata: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\\n\n 3 W : ping\\n\n 4 W \\n\n 5 DONE",
 			`0/0 sent
 0/1 headers status=200
 0/2 chunk content="a"
