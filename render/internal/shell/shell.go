@@ -1,7 +1,7 @@
 // Package shell writes command lines as a person would type them into a
 // POSIX shell, for the page to show.
 //
-// It runs nothing, and it redacts nothing: that is done before anything is
+// It runs nothing, and it must not redact: that is done before anything is
 // recorded.
 package shell
 
