@@ -111,7 +111,9 @@ func violation(dir, imp string, test bool) string {
 		return fmt.Sprintf("%s has no policy, nor has a tree above it", dir)
 	}
 	under := func(roots []string, s string) bool {
-		return slices.ContainsFunc(roots, func(r string) bool { return s == strings.TrimSuffix(r, "/") || strings.HasPrefix(s, strings.TrimSuffix(r, "/")+"/") })
+		return slices.ContainsFunc(roots, func(r string) bool {
+			return s == strings.TrimSuffix(r, "/") || strings.HasPrefix(s, strings.TrimSuffix(r, "/")+"/")
+		})
 	}
 	allowed := true
 	ours, isOurs := strings.CutPrefix(imp, "speedmatrix/")

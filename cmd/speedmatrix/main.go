@@ -48,7 +48,7 @@ func commands() []command {
 		{"render", "turn runs into a static site", runRender},
 		{"inspect", "show what is in a run and where a number comes from", runInspect},
 		{"simulate", "a vLLM stand-in with a known ground truth", runSimulate},
-		{"demo", "no server at hand: simulate, collect and render in one go", runDemo},
+		{"demo", "no server at hand: simulate, collect, render", runDemo},
 		{"version", "print the version", runVersion},
 	}
 }
