@@ -158,7 +158,7 @@ func Run(ctx context.Context, cfg Config) (dir string, err error) {
 	if warm, err = r.warmup(ctx, key); err != nil {
 		return "", interrupted(ctx, err)
 	}
-	r.sampler.kernel = r.kernel
+	r.sampler.kernel.Store(r.kernel)
 	if err := r.create(warm); err != nil {
 		return r.dir, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"speedmatrix/collect/host"
@@ -21,7 +22,7 @@ type sampler struct {
 	machine  *host.Sampler
 	lateness *stream.Lateness
 	timer    stream.Histogram
-	kernel   bool // arrival times come from the kernel
+	kernel   atomic.Bool // arrival times come from the kernel
 
 	mu       sync.Mutex
 	samples  []runlog.Sample
@@ -109,13 +110,13 @@ func (s *sampler) sampleClient() {
 		row(runlog.MetricTimerLatenessP99, us(p99))
 		row(runlog.MetricTimerLatenessMax, us(maximum))
 	}
-	if p99, maximum, n := s.lateness.Reads(); n > 0 && s.kernel {
+	if p99, maximum, n := s.lateness.Reads(); n > 0 && s.kernel.Load() {
 		row(runlog.MetricReadLatenessP99, us(p99))
 		row(runlog.MetricReadLatenessMax, us(maximum))
 	}
 	all, late := s.lateness.Chunks()
 	row(runlog.MetricChunks, float64(all))
-	if s.kernel {
+	if s.kernel.Load() {
 		row(runlog.MetricLateSharedChunks, float64(late))
 	}
 	s.add(rows)

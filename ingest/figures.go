@@ -54,13 +54,13 @@ func (f *folder) figures(c *Cell) Figures {
 		return g
 	}
 	g.WindowUs = known(float64(f.win.length()), 1)
-	g.TotalTokPerS = f.rate(0, 2)
+	g.TotalTokPerS = f.rate(f.whole, f.win.length())
 	if g.TotalTokPerS.Known() {
-		n := f.halves[0].tokens + f.halves[1].tokens
+		n := f.whole.tokens
 		g.OutputTokens = known(float64(n), g.TotalTokPerS.N)
 		g.TokensPerEvent = known(float64(n)/float64(g.TotalTokPerS.N), g.TotalTokPerS.N)
-		g.FirstHalfTokPerS = f.rate(0, 1)
-		g.SecondHalfTokPerS = f.rate(1, 2)
+		g.FirstHalfTokPerS = f.rate(f.halves[0], f.win.middle()-f.win.open)
+		g.SecondHalfTokPerS = f.rate(f.halves[1], f.win.close-f.win.middle())
 	}
 	var active int64
 	var ever, completed int
@@ -87,21 +87,15 @@ func (f *folder) figures(c *Cell) Figures {
 	return g
 }
 
-// rate returns the tokens per second of halves from … to−1 of the window, as
-// a figure over the token events of the whole window, so that a half in
-// which nothing came is a measured 0. It is unknown when the tokens are not
-// all counted, or when the window had no token event at all.
-func (f *folder) rate(from, to int) Stat {
-	bounds := [...]int64{f.win.open, f.win.middle(), f.win.close}
-	var t tally
-	for _, h := range f.halves[from:to] {
-		t.add(h)
+// rate returns the tokens of a stretch of the window per second, as a figure
+// over the token events of the whole window, so that a half in which nothing
+// came is a measured 0. It is unknown when the tokens are not all counted, or
+// when the window had no token event at all.
+func (f *folder) rate(t tally, length int64) Stat {
+	if t.unknown || length <= 0 {
+		return Stat{}
 	}
-	length := bounds[to] - bounds[from]
-	if events := f.halves[0].events + f.halves[1].events; !t.unknown && length > 0 {
-		return known(perSecond(t.tokens, length), events)
-	}
-	return Stat{}
+	return known(perSecond(t.tokens, length), f.whole.events)
 }
 
 // PrefillTokPerS returns the prefill rate of one sample: its prompt tokens,

@@ -93,6 +93,7 @@ type folder struct {
 	ignoreEOS bool
 
 	halves [2]tally // of the window
+	whole  tally    // of the window: known where a request's tokens can't be told to either half
 	gaps   []int64  // between neighbouring token events of requests that did not fail
 	loops  loopFinder
 	text   []rune // scratch
@@ -277,6 +278,7 @@ func (f *folder) request(lo, hi int) Request {
 	case r.Tokens >= 0 && inside == r.TokenEvents:
 		r.WindowTokens = r.Tokens
 	}
+	f.whole.add(tally{tokens: max(r.WindowTokens, 0), events: inside, unknown: r.WindowTokens < 0})
 
 	f.conclude(&r, errText)
 	if r.Failed {
@@ -433,7 +435,7 @@ func (f *folder) loopFree(rs []Request) Stat {
 		counted: f.counted, maxTokens: f.maxTokens, ignoreEOS: f.ignoreEOS,
 	}
 	g.requests()
-	return g.rate(0, 2)
+	return g.rate(g.whole, g.win.length())
 }
 
 // count says what became of the requests.

@@ -331,6 +331,9 @@ func TestFinalUsageOnly(t *testing.T) {
 	}
 	c := fold(50_000, 1_050_000)
 	stat(t, "tok/s of a request that lies in the window", c.Figures.TotalTokPerS, 7, 3)
+	c = fold(50_000, 450_000)
+	stat(t, "tok/s of a request on both sides of the middle", c.Figures.TotalTokPerS, 17.5, 3)
+	stat(t, "tok/s of a half that can't be told", c.Figures.FirstHalfTokPerS, 0, 0)
 	c = fold(100_000, 1_100_000)
 	stat(t, "tok/s of a request that the window cuts", c.Figures.TotalTokPerS, 0, 0)
 	if !hasNote(c, "tok/s unknown") || c.Requests[0].WindowTokens != -1 {
