@@ -194,7 +194,6 @@ func TestCase_BR013(t *testing.T) {
 	c.gaps(t, 0, 0, 1, 2)
 	c.took(t, "longest gap", c.Figures.GapMaxUs, 0, 0, 1, 60)
 	c.is(t, "time between tokens", c.Figures.BetweenTokensUs, float64(c.wrote(0, 2)-c.wrote(0, 0))/4)
-	c.atLeast(t, "time between tokens", c.Figures.BetweenTokensUs, 20)
 	c.counts(t, 0, 5, 3, 5)
 	page := c.page(t)
 	for _, want := range []string{"Time between tokens", "Gaps are between neighbouring events of one request"} {
@@ -367,8 +366,7 @@ func TestCase_BR021(t *testing.T) {
 	slices.Sort(gaps)
 	c.is(t, "median gap", c.Figures.GapP50Us, (gaps[9]+gaps[10])/2)
 	c.is(t, "time between tokens", c.Figures.BetweenTokensUs, float64(c.wrote(0, 20)-c.wrote(0, 0))/20)
-	c.atLeast(t, "time between tokens", c.Figures.BetweenTokensUs, 59.5)
-	if got := c.Figures.GapP50Us; got.N != 20 || got.Value > 100_000 {
+	if got := c.Figures.GapP50Us; got.N != 20 || got.Value > c.Figures.GapMaxUs.Value/4 {
 		t.Errorf("median gap = %v µs of %d, want one of 20 that is nothing like the stall", got.Value, got.N)
 	}
 	if got := c.Requests[0].LongestGapAt; got != c.tokenTimes(0)[10] {
@@ -412,7 +410,6 @@ func TestCase_BR025(t *testing.T) {
 	c.took(t, "TTFT", c.Figures.TTFTUs, 0, sent, 0, 1000)
 	c.counts(t, 0, 11, 6, 40000)
 	c.is(t, "time between tokens", c.Figures.BetweenTokensUs, float64(c.wrote(0, 5)-c.wrote(0, 0))/10)
-	c.atLeast(t, "time between tokens", c.Figures.BetweenTokensUs, 10)
 	if got := c.Requests[0].FirstTokens; got != 1 {
 		t.Errorf("the first event had %d tokens, want 1", got)
 	}
