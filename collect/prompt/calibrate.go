@@ -164,6 +164,17 @@ func (e *Estimator) Build(ctx context.Context, spec Spec, target int) (Prompt, e
 			p.Tokens = n
 			return p, nil
 		}
-		e.seen = append(e.seen, Observe(mirror.Content, n))
+		e.learn(Observe(mirror.Content, n))
 	}
+}
+
+// learn adds an observation of a twin. Its nonce may take a few tokens more
+// or less than another's, so that of two prompts of nearly one length the
+// longer may have had fewer tokens; then the newer one, which is nearer to
+// what is looked for, replaces the older.
+func (e *Estimator) learn(o Observation) {
+	e.seen = slices.DeleteFunc(e.seen, func(p Observation) bool {
+		return cmp.Compare(p.Chars, o.Chars) != cmp.Compare(p.Tokens, o.Tokens)
+	})
+	e.seen = append(e.seen, o)
 }

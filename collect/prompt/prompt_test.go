@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -250,6 +251,28 @@ func TestEstimator(t *testing.T) {
 			t.Logf("%d observations", len(asked))
 		})
 	}
+}
+
+// Two prompts of nearly one length differ by what their nonces take.
+func TestEstimatorWhenNoncesTakeDifferentNumbersOfTokens(t *testing.T) {
+	for seed := range int64(60) {
+		count := func(s string) int { return len(s)/4 + int(fnvOf(s[:16], seed)%9) }
+		e := NewEstimator(func(_ context.Context, s string) (int, error) { return count(s), nil })
+		for _, target := range []int{310, 387, 420, 1000} {
+			p, err := e.Build(t.Context(), Spec{Seed: seed, Salt: "s", Context: int32(target)}, target)
+			if err != nil {
+				t.Errorf("seed %d, %d tokens: %v", seed, target, err)
+			} else if off := count(p.Content) - target; off < -20 || off > 20 {
+				t.Errorf("seed %d: asked for %d tokens, got %d", seed, target, count(p.Content))
+			}
+		}
+	}
+}
+
+func fnvOf(s string, seed int64) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, s, seed)
+	return h.Sum64()
 }
 
 func TestEstimatorOnAShortServer(t *testing.T) {

@@ -44,12 +44,16 @@ func newStampedReader(c *net.TCPConn) *stampedReader {
 	s := &stampedReader{raw: raw, lastEmpty: time.Now()}
 	s.callback = func(fd uintptr) bool {
 		for {
+			asked := time.Now()
 			s.n, s.oobn, _, _, s.err = unix.Recvmsg(int(fd), s.buf, s.oob[:], unix.MSG_DONTWAIT)
 			switch s.err {
 			case unix.EINTR:
 				continue
 			case unix.EAGAIN:
-				s.lastEmpty = time.Now()
+				// Not the time now: a thread is as good as anywhere else
+				// interrupted on its way back from the kernel, and meanwhile
+				// there may be something.
+				s.lastEmpty = asked
 				return false // wait until there is something
 			}
 			return true
@@ -61,7 +65,7 @@ func newStampedReader(c *net.TCPConn) *stampedReader {
 func (s *stampedReader) read(b []byte) (int, arrival, error) {
 	s.buf, s.n, s.oobn, s.err = b, 0, 0, nil
 	err := s.raw.Read(s.callback)
-	now := time.Now()
+	now := bothClocks()
 	if err == nil && s.err != nil {
 		err = os.NewSyscallError("recvmsg", s.err)
 	}
@@ -75,6 +79,18 @@ func (s *stampedReader) read(b []byte) (int, arrival, error) {
 		return 0, arrival{at: now}, io.EOF
 	}
 	return s.n, s.arrival(now), nil
+}
+
+// bothClocks is time.Now with a wall clock and a monotonic clock that were
+// read at the same instant. time.Now reads one after the other, and a thread
+// that is interrupted between them gets a monotonic time that is late. Of two
+// readings only one is.
+func bothClocks() time.Time {
+	a, b := time.Now(), time.Now()
+	if b.Sub(a) > b.Round(0).Sub(a.Round(0)) {
+		return a
+	}
+	return b
 }
 
 // arrival brings the kernel's receive time, which is wall-clock time, onto
