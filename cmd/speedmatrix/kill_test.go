@@ -302,6 +302,7 @@ func (k kill) after(p pace) time.Duration {
 }
 
 func TestKilledAtAnyInstantARunLosesAtMostOneCell(t *testing.T) {
+	t.Parallel()
 	const instants, atOnce = 50, 4
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

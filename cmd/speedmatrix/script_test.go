@@ -35,6 +35,7 @@ import (
 //
 // where FILE may be stdout or stderr.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	fixture, err := filepath.Abs(filepath.Join(moduleRoot, "ingest", "runlog", "testdata", "runlog-1"))
 	if err != nil {
 		t.Fatal(err)
@@ -62,15 +63,15 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// want ends a script whose command is used wrongly.
-func want(ts *testscript.TestScript, ok bool, usage string) {
+// wellUsed ends a script whose command is used wrongly.
+func wellUsed(ts *testscript.TestScript, ok bool, usage string) {
 	if !ok {
 		ts.Fatalf("usage: %s", usage)
 	}
 }
 
 func scriptSimulate(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, !neg, "simulate [FLAGS]")
+	wellUsed(ts, !neg, "simulate [FLAGS]")
 	cmd := exec.Command("speedmatrix", append([]string{"simulate", "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Dir = ts.MkAbs(".")
 	stderr, err := cmd.StderrPipe()
@@ -96,7 +97,7 @@ func scriptSimulate(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func scriptRun(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, !neg && len(args) == 1, "run DIR")
+	wellUsed(ts, !neg && len(args) == 1, "run DIR")
 	runs, err := runlog.FindRuns(ts.MkAbs(args[0]))
 	ts.Check(err)
 	if len(runs) != 1 {
@@ -109,20 +110,20 @@ func scriptRun(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func scriptCopyRun(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, !neg && len(args) == 2, "copyrun FROM TO")
+	wellUsed(ts, !neg && len(args) == 2, "copyrun FROM TO")
 	ts.Check(os.RemoveAll(ts.MkAbs(args[1])))
 	ts.Check(os.CopyFS(ts.MkAbs(args[1]), os.DirFS(ts.MkAbs(args[0]))))
 }
 
 func scriptTruncate(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, !neg && len(args) == 1, "truncate FILE")
+	wellUsed(ts, !neg && len(args) == 1, "truncate FILE")
 	info, err := os.Stat(ts.MkAbs(args[0]))
 	ts.Check(err)
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), info.Size()/2))
 }
 
 func scriptFlip(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, !neg && len(args) == 1, "flip FILE")
+	wellUsed(ts, !neg && len(args) == 1, "flip FILE")
 	path := ts.MkAbs(args[0])
 	b, err := os.ReadFile(path)
 	ts.Check(err)
@@ -131,7 +132,7 @@ func scriptFlip(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func scriptColumns(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, !neg && len(args) == 2, "columns N FILE")
+	wellUsed(ts, !neg && len(args) == 2, "columns N FILE")
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	for i, line := range strings.Split(ts.ReadFile(args[1]), "\n") {
@@ -142,7 +143,7 @@ func scriptColumns(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func scriptInOrder(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, !neg && len(args) == 2, "inorder FILE TEXTS")
+	wellUsed(ts, !neg && len(args) == 2, "inorder FILE TEXTS")
 	text, at, n := ts.ReadFile(args[0]), 0, 0
 	for _, line := range strings.Split(ts.ReadFile(args[1]), "\n") {
 		if line == "" {
@@ -159,18 +160,18 @@ func scriptInOrder(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%q is not there", line)
 		}
 	}
-	want(ts, n > 0, "inorder FILE TEXTS, with lines in TEXTS")
+	wellUsed(ts, n > 0, "inorder FILE TEXTS, with lines in TEXTS")
 }
 
 func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, !neg && len(args) == 1, "json FILE")
+	wellUsed(ts, !neg && len(args) == 1, "json FILE")
 	if err := strictJSON([]byte(ts.ReadFile(args[0]))); err != nil {
 		ts.Fatalf("%s: %v", args[0], err)
 	}
 }
 
 func scriptBelow(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, len(args) == 2, "[!] below DIR TEXT")
+	wellUsed(ts, len(args) == 2, "[!] below DIR TEXT")
 	found, files := "", 0
 	ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
