@@ -35,6 +35,9 @@ func fold(m *runlog.Manifest, cell runlog.Cell, ev *runlog.Events, tel telemetry
 	}
 	c.Launch = count(c.Requests)
 	c.Figures = f.figures(&c)
+	c.Spread = f.spread(c.Requests)
+	c.Timeline = f.timeline(c.Requests, cell.Concurrency)
+	c.Checks = f.checks(&c, m, tel)
 	j := judge{m: m, cell: &c, sent: ev != nil, win: f.win, tel: tel}
 	c.Status, c.Evidence = j.verdict()
 	if c.Status == Looped {
@@ -92,9 +95,10 @@ type folder struct {
 	maxTokens int64 // tokens asked for; 0: no matter
 	ignoreEOS bool
 
-	halves [2]tally // of the window
-	whole  tally    // of the window: known where a request's tokens can't be told to either half
-	gaps   []int64  // between neighbouring token events of requests that did not fail
+	halves [2]tally   // of the window
+	whole  tally      // of the window: known where a request's tokens can't be told to either half
+	gaps   []int64    // between neighbouring token events of requests that did not fail
+	counts []counting // of each request
 	loops  loopFinder
 	text   []rune // scratch
 }
@@ -244,11 +248,11 @@ func (f *folder) request(lo, hi int) Request {
 		final = running // on the finish chunk, say, instead of one of its own
 	}
 	r.Tokens, r.Note = total(r.TokenEvents, sum, final, uncounted, stuck, went)
-	each := uncounted == 0 && r.Note != noteRunningUsage // every token event's count is known
+	each, counts := uncounted == 0 && r.Note != noteRunningUsage, countsRows // every token event's count is known
 	if !each && r.Tokens == int64(r.TokenEvents) && r.TokenEvents > 0 {
 		// As many events as tokens, and text takes at least one token: each
 		// event delivered exactly one.
-		each, r.FirstTokens = true, 1
+		each, counts, r.FirstTokens = true, countsOnes, 1
 		for h := range halves {
 			halves[h].tokens = int64(halves[h].events)
 		}
@@ -257,8 +261,9 @@ func (f *folder) request(lo, hi int) Request {
 		r.Tokens, each, r.Note = -1, false, ""
 	}
 	if !each {
-		r.FirstTokens = -1
+		r.FirstTokens, counts = -1, countsUnknown
 	}
+	f.counts = append(f.counts, counts)
 	inside := halves[0].events + halves[1].events
 	for h := range halves {
 		if t := &halves[h]; !each && t.events > 0 {

@@ -266,6 +266,9 @@ func (j *judge) clientLimited() []Evidence {
 			return nil
 		}
 		late, chunks := late1-late0, chunks1-chunks0
+		if chunks > 0 {
+			j.cell.Checks.LateChunkShare = known(late/chunks, int(chunks))
+		}
 		if late > maxLateShare*chunks {
 			return []Evidence{about(fmt.Sprintf("%s of %s chunks were read so late that they share a time with an older one", grouped(int64(late)), grouped(int64(chunks))))}
 		}
@@ -277,6 +280,7 @@ func (j *judge) clientLimited() []Evidence {
 		return nil
 	}
 	worst := slices.MaxFunc(pts, func(a, b point) int { return cmp.Compare(a.value, b.value) })
+	j.cell.Checks.TimerLatenessUs = known(worst.value, len(pts))
 	limit, what := float64(maxTimerLatenessUs), "allowed"
 	if s := j.cell.Figures.BetweenTokensUs; s.Known() && maxTimerShare*s.Value < limit {
 		limit, what = maxTimerShare*s.Value, "a tenth of the time between tokens"

@@ -30,8 +30,11 @@ type Cell struct {
 	Status   Status
 	Evidence []Evidence // why Status is what it is, and every other status that also applied, in precedence order; never empty unless Valid
 
-	Figures Figures
-	Launch  Counts // what became of the requests
+	Figures  Figures
+	Spread   Spread    // how far the values behind the medians lie apart
+	Timeline *Timeline // of a decode cell with events and a window; else nil
+	Checks   Checks    // whether the figures can be believed
+	Launch   Counts    // what became of the requests
 
 	Requests []Request // ascending stream, request
 	Notes    []string  // collector's notes and what ingest noticed, such as "warm-up timed out", "not steady: …", "preempted 37 times"

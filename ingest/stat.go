@@ -26,7 +26,7 @@ func median(xs []float64) Stat {
 // percentile returns the p-th quantile, 0 ≤ p ≤ 1, of ascending values by
 // linear interpolation between the two nearest ranks: position p·(n−1).
 // At p = 0.5 it equals the median. DuckDB calls it quantile_cont.
-func percentile(ascending []int64, p float64) Stat {
+func percentile[T int64 | float64](ascending []T, p float64) Stat {
 	n := len(ascending)
 	if n == 0 {
 		return Stat{}
