@@ -67,18 +67,19 @@ func playScripts(t *testing.T, scripts ...string) *caseRun {
 // playCase plays a cell. Every event must have the time of the write that
 // completed it; a machine so busy that two writes were read at once, or that
 // the client or the stub was held up inside a system call, is given another
-// try, five in all.
+// try.
 func playCase(t *testing.T, s caseSetup) *caseRun {
 	t.Helper()
+	const tries = 10
 	var why error
-	for range 5 {
+	for range tries {
 		c := record(t, s)
 		if why = c.punctual(); why == nil {
 			return c
 		}
 		t.Logf("played again: %v", why)
 	}
-	t.Fatalf("arrival times: %v, in each of 5 tries", why)
+	t.Fatalf("arrival times: %v, in each of %d tries", why, tries)
 	return nil
 }
 
