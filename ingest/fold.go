@@ -38,6 +38,7 @@ func fold(m *runlog.Manifest, cell runlog.Cell, ev *runlog.Events, tel telemetry
 	c.Spread = f.spread(c.Requests)
 	c.Timeline = f.timeline(c.Requests, cell.Concurrency)
 	c.Checks = f.checks(&c, m, tel)
+	c.GPUs = gpuStates(&c, f.win, tel)
 	j := judge{m: m, cell: &c, sent: ev != nil, win: f.win, tel: tel}
 	c.Status, c.Evidence = j.verdict()
 	if c.Status == Looped {

@@ -3,6 +3,7 @@ package ingest
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -58,6 +59,11 @@ func (j *judge) lint() {
 		j.note("finish reasons: %s", strings.Join(parts, ", "))
 	}
 	j.clocks()
+	for _, g := range c.GPUs {
+		if slowed := int(math.Round(g.SlowedShare.Value * float64(g.SlowedShare.N))); slowed > 0 {
+			j.note("GPU %d was slowed down by heat or a power brake in %d of %d samples", g.Index, slowed, g.SlowedShare.N)
+		}
+	}
 }
 
 // clocks notes GPUs whose clock fell inside the window, whatever the cause.

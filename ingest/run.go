@@ -36,6 +36,8 @@ type Cell struct {
 	Checks   Checks    // whether the figures can be believed
 	Launch   Counts    // what became of the requests
 
+	GPUs []GPUState // by index; none where no GPU was watched
+
 	Requests []Request // ascending stream, request
 	Notes    []string  // collector's notes and what ingest noticed, such as "warm-up timed out", "not steady: …", "preempted 37 times"
 }

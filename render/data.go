@@ -60,6 +60,7 @@ type cellData struct {
 	Requests requestData `json:"requests"`
 	Loops    []loopData  `json:"loops"`
 	Window   *windowData `json:"window"`
+	GPUs     []gpuData   `json:"gpus"`
 	Notes    []string    `json:"notes"`
 	File     *string     `json:"file"`
 }
@@ -104,6 +105,14 @@ type windowData struct {
 	OpenUs  int64         `json:"open_us"`
 	CloseUs int64         `json:"close_us"`
 	Ready   *runlog.Ready `json:"ready"`
+}
+
+// A gpuData is the state of a GPU while the cell was measured.
+type gpuData struct {
+	Index        int32  `json:"index"`
+	TemperatureC figure `json:"temperature_c"`         // as it began
+	HottestC     figure `json:"highest_temperature_c"` // during the measurement
+	SlowedShare  figure `json:"slowed_share"`          // of readings in which heat or a power brake held the clock down
 }
 
 type fileData struct {
@@ -183,7 +192,7 @@ func newCellData(c *ingest.Cell, labels map[int32]string) cellData {
 	k := cellData{
 		Phase: string(c.Phase), ContextTokens: c.ContextTokens, ContextLabel: labels[c.ContextTokens], Concurrency: c.Concurrency,
 		PromptTokens: newFigure(c.Figures.PromptTokens).Value,
-		Status:       c.Status.Slug(), Why: []reason{}, Loops: []loopData{},
+		Status:       c.Status.Slug(), Why: []reason{}, Loops: []loopData{}, GPUs: []gpuData{},
 		Requests: requestData{c.Launch.Launched, c.Launch.Completed, c.Launch.Failed, c.Launch.Cancelled, c.Launch.Unfinished, map[string]int{}, map[int32]int{}},
 		Notes:    slices.Concat([]string{}, c.Notes), File: notEmpty(c.File),
 	}
@@ -212,6 +221,9 @@ func newCellData(c *ingest.Cell, labels map[int32]string) cellData {
 	}
 	if c.WindowOpenUs != nil && c.WindowCloseUs != nil {
 		k.Window = &windowData{*c.WindowOpenUs, *c.WindowCloseUs, c.Ready}
+	}
+	for _, g := range c.GPUs {
+		k.GPUs = append(k.GPUs, gpuData{g.Index, newFigure(g.TemperatureC), newFigure(g.HottestC), newFigure(g.SlowedShare)})
 	}
 	return k
 }

@@ -44,6 +44,7 @@ type cellJSON struct {
 	Cancelled     int            `json:"cancelled_requests"`
 	Unfinished    int            `json:"unfinished_requests"`
 	FinishReasons map[string]int `json:"finish_reasons"`
+	GPUs          []gpuJSON      `json:"gpus"`
 	File          *string        `json:"file"`
 	Rows          int64          `json:"rows"`
 	Bytes         int64          `json:"bytes"`
@@ -56,6 +57,14 @@ type evidenceJSON struct {
 	Stream  *int32 `json:"stream"`
 	Request *int32 `json:"request"`
 	TUs     *int64 `json:"t_us"`
+}
+
+// A gpuJSON is the state of a GPU while the cell was measured.
+type gpuJSON struct {
+	Index        int32       `json:"index"`
+	TemperatureC *figureJSON `json:"temperature_c"` // as it began
+	HottestC     *figureJSON `json:"highest_temperature_c"`
+	SlowedShare  *figureJSON `json:"slowed_share"` // of readings in which heat or a power brake held the clock down
 }
 
 // figuresJSON holds a value and the number of values behind it, or null.
@@ -116,17 +125,17 @@ func newCellJSON(c *ingest.Cell) cellJSON {
 	key, l := c.Key(), c.Launch
 	j := cellJSON{
 		Name: key.Name(), Phase: c.Phase, ContextTokens: c.ContextTokens, Concurrency: c.Concurrency,
-		Status: c.Status.Slug(), Evidence: []evidenceJSON{}, Notes: orEmpty(c.Notes),
+		Status: c.Status.Slug(), Evidence: []evidenceJSON{}, Notes: orEmpty(c.Notes), GPUs: []gpuJSON{},
 		WindowOpenUs: c.WindowOpenUs, WindowCloseUs: c.WindowCloseUs,
 		Launched: l.Launched, Completed: l.Completed, Failed: l.Failed, Cancelled: l.Cancelled, Unfinished: l.Unfinished,
 		FinishReasons: l.FinishReasons, File: text(c.File), Rows: c.Rows, Bytes: c.Bytes,
 	}
 	figures := figuresJSON{}
 	for _, f := range c.Figures.Named() {
-		figures[f.Name] = nil
-		if f.Known() {
-			figures[f.Name] = &figureJSON{f.Value, f.N}
-		}
+		figures[f.Name] = newFigureJSON(f.Stat)
+	}
+	for _, g := range c.GPUs {
+		j.GPUs = append(j.GPUs, gpuJSON{g.Index, newFigureJSON(g.TemperatureC), newFigureJSON(g.HottestC), newFigureJSON(g.SlowedShare)})
 	}
 	if c.Status == ingest.Valid {
 		j.Figures = figures
@@ -137,6 +146,13 @@ func newCellJSON(c *ingest.Cell) cellJSON {
 		j.Evidence = append(j.Evidence, evidenceJSON{e.Status.Slug(), e.Text, measured(e.Stream), measured(e.Request), measured(e.TUs)})
 	}
 	return j
+}
+
+func newFigureJSON(s ingest.Stat) *figureJSON {
+	if !s.Known() {
+		return nil
+	}
+	return &figureJSON{s.Value, s.N}
 }
 
 func newRequestsJSON(rs []ingest.Request) []requestJSON {
