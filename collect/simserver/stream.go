@@ -98,7 +98,7 @@ func (s *Server) beginStream(w http.ResponseWriter) {
 func (g *generation) event(kind TruthKind, end string) TruthEvent {
 	now := time.Now()
 	_, _, cached := g.totals()
-	return TruthEvent{Kind: kind, Request: g.shape.id, Ordinal: g.ordinal, Before: now, After: now, PromptTokens: g.shape.prompt, CachedTokens: cached, End: end}
+	return TruthEvent{Kind: kind, Request: g.shape.id, Ordinal: g.ordinal, Before: now, After: now, PromptTokens: g.shape.prompt, CachedTokens: cached, End: end, Fault: g.shape.fault}
 }
 
 func (s *Server) tell(ev TruthEvent) {

@@ -62,7 +62,14 @@ type rowWriter struct {
 
 func (d *rowWriter) writeRequest(req *rawRequest, events []rawEvent) {
 	d.lastText = -1
-	d.add(runlog.NewEvent(runlog.KindSent, req.sentUs), 0)
+	sent := req.sentUs
+	if req.headersUs >= 0 {
+		// Nothing is answered before it was sent: where the kernel's time of
+		// the answer is the earlier one, this process was kept from noting
+		// that it had sent the request, and its note is late.
+		sent = min(sent, req.headersUs)
+	}
+	d.add(runlog.NewEvent(runlog.KindSent, sent), 0)
 	if req.headersUs >= 0 {
 		h := runlog.NewEvent(runlog.KindHeaders, req.headersUs)
 		h.Status = req.status
@@ -238,9 +245,8 @@ func (d *rowWriter) foreign(s string) string {
 	return string(r)
 }
 
-// add appends a row. The kernel's times and ours differ by a hair, and a
-// fast answer may have arrived before this process noted that it had sent
-// the request; within a request time never goes back.
+// add appends a row. The kernel's times and ours differ by a hair, but
+// within a request time never goes back.
 func (d *rowWriter) add(e runlog.Event, read uint32) {
 	e.Stream, e.Request, e.Seq = d.opt.Stream, d.request, d.seq
 	d.seq++

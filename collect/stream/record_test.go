@@ -1,0 +1,36 @@
+package stream
+
+import (
+	"testing"
+
+	"speedmatrix/ingest/runlog"
+)
+
+// The kernel stamps the answer, this process the sending: when it is kept
+// from its work in between, its note comes after the answer.
+func TestSentIsNotedNoLaterThanTheAnswerCame(t *testing.T) {
+	for _, tt := range []struct {
+		name                        string
+		noted, headers, token, want int64
+	}{
+		{"noted in time", 100, 150, 900, 100},
+		{"noted after the headers", 500, 150, 900, 150},
+		{"noted after the first token", 1000, 150, 900, 150},
+		{"no answer", 500, -1, -1, 500},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := Recording{requests: []rawRequest{{sentUs: tt.noted, headersUs: tt.headers, status: 200, headRead: 1}}}
+			if tt.token >= 0 {
+				r.events = []rawEvent{{[]byte(`{"choices":[{"delta":{"content":"x"}}]}`), tt.token, 2}}
+			}
+			ev := &runlog.Events{}
+			r.Decode(ev, DecodeOptions{Text: TextFull})
+			if ev.TUs[0] != tt.want {
+				t.Errorf("sent at %d, want %d", ev.TUs[0], tt.want)
+			}
+			if tt.token >= 0 && ev.TUs[2] != tt.token {
+				t.Errorf("token at %d, want %d", ev.TUs[2], tt.token)
+			}
+		})
+	}
+}
