@@ -240,6 +240,22 @@ type Checks struct {
 	LateChunkShare  Stat // with kernel arrival times: chunks that were read late together with an older one, over all; N is the number of chunks
 }
 
+// countShare is how far the client's count may be from the server's.
+const countShare = 0.02
+
+// Unsteady reports whether the halves of the window differ by more than a
+// steady server's would.
+func (k *Checks) Unsteady() bool { return k.HalvesDiffer.Value > steadyShare }
+
+// SumOff reports whether total and per-request rates contradict each other.
+func (k *Checks) SumOff() bool { return k.SumDiffers.Value > sumShare }
+
+// CountOff reports whether the client counted other tokens than the server.
+func (k *Checks) CountOff() bool {
+	d := k.ClientTokens.Value - k.ServerTokens.Value
+	return k.ServerTokens.Known() && max(d, -d) > countShare*k.ServerTokens.Value
+}
+
 func (f *folder) checks(c *Cell, m *runlog.Manifest, tel telemetry) Checks {
 	var k Checks
 	g := &c.Figures
