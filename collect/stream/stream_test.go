@@ -20,6 +20,7 @@ type session struct {
 	client *stream.Client
 	rec    *stream.Recording
 	late   *stream.Lateness
+	start  time.Time // instant 0 of the rows
 }
 
 func newSession(t *testing.T, srv *streamtest.Server, idle time.Duration) *session {
@@ -32,7 +33,8 @@ func newSession(t *testing.T, srv *streamtest.Server, idle time.Duration) *sessi
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &session{t: t, rec: stream.NewRecording(time.Now()), late: &stream.Lateness{}}
+	s := &session{t: t, start: time.Now(), late: &stream.Lateness{}}
+	s.rec = stream.NewRecording(s.start)
 	s.client = stream.NewClient(e, idle, s.late, s.rec)
 	t.Cleanup(s.client.Close)
 	return s
@@ -268,7 +270,7 @@ func TestRows(t *testing.T) {
 func TestBrokenConnections(t *testing.T) {
 	t.Run("reset in the middle keeps the events and quotes the last bytes", func(t *testing.T) {
 		t.Parallel()
-		ev := newSession(t, streamtest.Serve(t, "1 C \"a\"\n 5 W data: {\"choi\n 30 RESET"), 5*time.Second).do(1)
+		ev := newSession(t, streamtest.Serve(t, "1 C \"a\"\n 5 W data: {\"choi\n 400 RESET"), 5*time.Second).do(1)
 		last := ev.Row(ev.Len() - 1)
 		if last.Kind != runlog.KindError || !strings.Contains(last.Error, "connection reset by peer after 1 events") || !strings.Contains(last.Error, `data: {\"choi`) {
 			t.Errorf("last row = %v %q, want an error that names the reset and the last bytes", last.Kind, last.Error)
@@ -339,9 +341,21 @@ func TestBrokenConnections(t *testing.T) {
 	})
 }
 
+// Two events in one write share one read and its time; one that is completed
+// by a later write has that write's time. A machine so busy that two writes
+// were read at once gets another try.
 func TestArrivalTimes(t *testing.T) {
-	// Three events in one write share one read and its time; one that is
-	// completed by a later write has that write's time (BR-037).
+	var why error
+	for range 10 {
+		if why = arrivals(t); why == nil {
+			return
+		}
+		t.Log(why)
+	}
+	t.Errorf("in each of 10 tries: %v", why)
+}
+
+func arrivals(t *testing.T) error {
 	srv := streamtest.Serve(t, `100 W data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"choices":[{"delta":{"content":"b"}}]}\n\ndata: {"cho
 140 W ices":[{"delta":{"content":"c"}}]}
 200 W \n\ndata: [DONE]\n\n`)
@@ -349,23 +363,23 @@ func TestArrivalTimes(t *testing.T) {
 	if err := s.client.Open(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("arrival times from the kernel: %v", s.client.Kernel())
+	kernel := s.client.Kernel()
 	ev := s.do(1)
-	sent := ev.TUs[0]
+	writes := srv.Writes(0)
 	for i, want := range []struct {
 		kind   runlog.Kind
-		minUs  int64
+		write  int
 		shared bool
 	}{
-		{runlog.KindSent, 0, false}, {runlog.KindHeaders, 0, false}, {runlog.KindChunk, 100e3, false},
-		{runlog.KindChunk, 100e3, true}, {runlog.KindChunk, 200e3, false}, {runlog.KindDone, 200e3, true},
+		{runlog.KindChunk, 0, false}, {runlog.KindChunk, 0, true}, {runlog.KindChunk, 2, false}, {runlog.KindDone, 2, true},
 	} {
-		got := ev.Row(i)
-		// The server's instant 0 is a little after the client's "sent".
-		if got.Kind != want.kind || got.TUs-sent < want.minUs-1000 || got.TUs-sent > want.minUs+60e3 || got.SameRead != want.shared {
-			t.Errorf("row %d: %v at %d µs, same read %v; want %v at %d µs, %v", i, got.Kind, got.TUs-sent, got.SameRead, want.kind, want.minUs, want.shared)
+		got, wrote := ev.Row(i+2), writes[want.write].Before.Sub(s.start).Microseconds()
+		if got.Kind != want.kind || got.TUs < wrote-1000 || got.TUs > wrote+5000 || got.SameRead != want.shared {
+			return fmt.Errorf("row %d: %v at %d µs, same read %v; want %v at %d µs, %v (times from the kernel: %v)",
+				i+2, got.Kind, got.TUs, got.SameRead, want.kind, wrote, want.shared, kernel)
 		}
 	}
+	return nil
 }
 
 func TestRequestOnTheWire(t *testing.T) {

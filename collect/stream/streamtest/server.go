@@ -180,6 +180,7 @@ func (s *Server) serve(c *net.TCPConn, conn int) {
 // request. It ends early when the client closes the connection.
 func (p *performance) play(c *net.TCPConn, start time.Time, script string) (keep bool, err error) {
 	headSent, gone := false, false
+	clock := metronome{start: start, at: start}
 	body := "" // of W lines
 	head := func(contentType string) {
 		headSent = true
@@ -209,7 +210,7 @@ func (p *performance) play(c *net.TCPConn, start time.Time, script string) (keep
 		var cmd, arg string
 		f := strings.SplitN(line, " ", 2)
 		if ms, err := strconv.ParseFloat(f[0], 64); err == nil && len(f) == 2 {
-			time.Sleep(time.Until(start.Add(time.Duration(ms * float64(time.Millisecond)))))
+			clock.wait(time.Duration(ms * float64(time.Millisecond)))
 			line = strings.TrimLeft(f[1], " ")
 		}
 		cmd, arg, _ = strings.Cut(line, " ")
@@ -277,6 +278,24 @@ func (p *performance) play(c *net.TCPConn, start time.Time, script string) (keep
 		io.WriteString(c, "0\r\n\r\n")
 	}
 	return strings.Contains(body, "[DONE]"), nil
+}
+
+// A metronome keeps a script's times. On a machine so busy that a step came
+// late, the next one follows after no less than half of the time between the
+// two, so that they do not become one, and the steps after it catch up.
+type metronome struct {
+	start time.Time
+	due   time.Duration // of the last step, after start
+	at    time.Time     // when it came
+}
+
+func (m *metronome) wait(due time.Duration) {
+	next := m.start.Add(due)
+	if least := m.at.Add((due - m.due) / 2); next.Before(least) {
+		next = least
+	}
+	time.Sleep(time.Until(next))
+	m.due, m.at = due, time.Now()
 }
 
 // isStatus reports whether a command is an HTTP status.
