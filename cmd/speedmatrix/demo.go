@@ -35,7 +35,7 @@ func demoServer() simserver.Config {
 	return simserver.Config{
 		Seed: 7, Model: "simulated-8b", MaxModelLen: 40960, KVCacheTokens: 150_000,
 		PrefillSpeed: 60_000, Jitter: 0.05, StallShare: 0.001, StallTime: 30 * time.Millisecond,
-		DraftTokens: 2, ReasoningTokens: 40,
+		DraftTokens: 4, AcceptedMean: 3.4, ReasoningTokens: 40,
 		CompileTime: 300 * time.Millisecond, CachedTokens: true,
 		Loop: simserver.Loop{After: 48, Period: 24, MinBatch: 8, Context: 8192},
 	}
