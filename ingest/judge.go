@@ -410,8 +410,9 @@ func (j *judge) cached() []Evidence {
 // counted other requests too.
 func (j *judge) hits(from, to, prompt int64) (text string, ok bool) {
 	slack := float64(max(templateTokens, prompt*cachedPercent/100))
-	q0, q1, ok := growth(j.tel.of(runlog.SourceServer, runlog.MetricPrefixCacheQueries), from, to)
-	if ok && q1-q0 > float64(prompt)+slack {
+	queries := j.tel.of(runlog.SourceServer, runlog.MetricPrefixCacheQueries)
+	q0, q1, ok := growth(queries, from, to)
+	if !ok && len(queries) > 0 || ok && q1-q0 > float64(prompt)+slack {
 		return "", false
 	}
 	h0, h1, ok := growth(j.tel.of(runlog.SourceServer, runlog.MetricPrefixCacheHits), from, to)
