@@ -138,10 +138,11 @@ func TestEveryCutOfAResponse(t *testing.T) {
 func TestBadResponses(t *testing.T) {
 	for wire, want := range map[string]string{
 		"SSH-2.0-OpenSSH\r\n": `not an HTTP response: it begins with "SSH-2.0-OpenSSH\r\n"`,
-		"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc":         `response has Content-Encoding "gzip", which was not asked for`,
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n":                      `chunk size "xyz", want hexadecimal digits`,
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n":                       `chunk size "-1", want hexadecimal digits`,
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n":                 `chunk is longer than its size says: "bc" follows`,
+		"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc": `response has Content-Encoding "gzip", which was not asked for`,
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n":              `chunk size "xyz", want hexadecimal digits`,
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n":               `chunk size "-1", want hexadecimal digits`,
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n":         `chunk is longer than its size says: "bc" follows`,
+		"HTTP/1.1 099 Odd\r\n\r\n":                                                          "HTTP status 099, want 100 to 999",
 		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", maxHead) + "\r\n":                    "response head of more than 262144 bytes",
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1", 5000): "chunk header of more than 4096 bytes",
 	} {

@@ -94,6 +94,9 @@ func (r *responseDecoder) feedHead(b []byte) (rest []byte, complete bool, err er
 		if err != nil {
 			return nil, false, fmt.Errorf("read response head: %w", err)
 		}
+		if resp.StatusCode < 100 {
+			return nil, false, fmt.Errorf("HTTP status %03d, want 100 to 999", resp.StatusCode)
+		}
 		rest = bytes.Clone(r.head[i:])
 		if resp.StatusCode >= 100 && resp.StatusCode < 200 {
 			// An interim answer: the real one follows.

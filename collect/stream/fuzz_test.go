@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -188,9 +189,7 @@ func FuzzRows(f *testing.F) {
 			t.Errorf("cut at %d: rows\n%swant\n%s", at, other, said(ev))
 		}
 		n := ev.Len()
-		if ev.Kind[0] != runlog.KindSent || !ev.Kind[n-1].Ends() {
-			t.Errorf("rows from %v to %v", ev.Kind[0], ev.Kind[n-1])
-		}
+		checkEnds(t, ev)
 		sum, total, runs := int64(0), int64(0), true
 		for i := range n {
 			if ev.Kind[i] != runlog.KindChunk {
@@ -205,6 +204,56 @@ func FuzzRows(f *testing.F) {
 		}
 		if runs && sum != total {
 			t.Errorf("tokens of all events: %d, want the %d of the running usage\n%s", sum, total, said(ev))
+		}
+	})
+}
+
+// checkEnds asserts that rows are those of one request with an end.
+func checkEnds(t *testing.T, ev *runlog.Events) {
+	t.Helper()
+	if n := ev.Len(); ev.Kind[0] != runlog.KindSent || !ev.Kind[n-1].Ends() || ev.Request[n-1] != 0 {
+		t.Errorf("rows from %v to %v of request %d, want one request from sent to its end", ev.Kind[0], ev.Kind[n-1], ev.Request[n-1])
+	}
+}
+
+// FuzzResponse: whatever answers on the port, the rows are ones that the run
+// log takes, in every mode of text, and the request ends the same way however
+// the bytes are cut.
+func FuzzResponse(f *testing.F) {
+	seeds := [][]byte{
+		[]byte("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno"),
+		[]byte("HTTP/1.0 200 OK\n\ndata: {}\n\ndata: [DONE]\n\n"),
+		[]byte("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
+		[]byte("HTTP/1.1 099 Odd\r\nContent-Length: 0\r\n\r\n"), []byte("HTTP/1.1 999 Odd\r\n\r\nx"),
+		[]byte("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"),
+		[]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"), []byte("SSH-2.0-OpenSSH\r\n"), nil,
+	}
+	for _, c := range captures(f) {
+		if c.method == "POST" && len(c.wire) < 1<<13 {
+			seeds = append(seeds, c.wire)
+		}
+	}
+	for i, wire := range seeds {
+		f.Add(wire, uint16(i*37))
+	}
+	f.Fuzz(func(t *testing.T, wire []byte, cut uint16) {
+		if len(wire) > 1<<16 {
+			return
+		}
+		rec := converse(t, wire)
+		for _, text := range []string{TextFull, TextHash, TextNone} {
+			ev := &runlog.Events{Key: runlog.Key{Phase: runlog.PhaseDecode, ContextTokens: 8192, Concurrency: 1}}
+			rec.Decode(ev, DecodeOptions{Text: text, HashKey: "k", Redact: func(s string) string { return s }})
+			if err := ev.Check(); err != nil {
+				t.Fatalf("rows with text %s: %v", text, err)
+			}
+			checkEnds(t, ev)
+		}
+		ev := rowsOf(rec)
+		at := int(cut) % (len(wire) + 1)
+		other := rowsOf(converse(t, wire[:at], wire[at:]))
+		if !slices.Equal(other.Kind, ev.Kind) || !slices.Equal(other.Status, ev.Status) || !bytes.Equal(other.Text, ev.Text) {
+			t.Errorf("cut at %d: rows\n%swant\n%s", at, said(other), said(ev))
 		}
 	})
 }
