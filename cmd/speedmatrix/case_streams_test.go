@@ -145,6 +145,15 @@ func TestCase_BR008(t *testing.T) {
 	if got := c.Figures.CompletedRequests; got != (ingest.Stat{Value: 0, N: 1}) {
 		t.Errorf("completed requests = %v, want 0 of 1", got)
 	}
+	page := c.page(t)
+	if want := "| Sustained decode | 8K | 1 | Failed |" + strings.Repeat(" — |", 8); !strings.Contains(page, want) {
+		t.Errorf("the page has no row %q:\n%s", want, page)
+	}
+	for _, wrong := range []string{" 0 ms", " 0.0 ms", "NaN", "Inf"} {
+		if strings.Contains(page, wrong) {
+			t.Errorf("the page says %q:\n%s", wrong, page)
+		}
+	}
 }
 
 // Requests without output take no part in a median and are counted.
