@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"speedmatrix/collect"
 	"speedmatrix/collect/host"
@@ -84,7 +87,7 @@ func collectConfig(e *env, args []string) (collect.Config, error) {
 	var (
 		contexts, concurrency, prefill tokensFlag
 		maxOutput, maxNumSeqs          tokenFlag
-		kvTokens                       int64
+		kvTokens                       tokenFlag
 		vram                           bytesFlag
 		planFile, keyFile, rawURL      string
 		launch                         string
@@ -109,7 +112,7 @@ func collectConfig(e *env, args []string) (collect.Config, error) {
 	fs.StringVar(&cfg.Model, "model", "", "")
 	fs.StringVar(&keyFile, "api-key-file", "", "")
 	fs.StringArrayVar(&headers, "header", nil, "")
-	fs.Int64Var(&kvTokens, "kv-cache-tokens", 0, "")
+	fs.Var(&kvTokens, "kv-cache-tokens", "")
 	fs.Var(&maxNumSeqs, "max-num-seqs", "")
 	fs.DurationVar(&cfg.Idle, "idle-timeout", 10*time.Minute, "")
 	fs.StringVar(&launch, "launch-command", "", "")
@@ -155,7 +158,7 @@ func collectConfig(e *env, args []string) (collect.Config, error) {
 	if fs.Changed("temperature") {
 		cfg.Plan.Temperature = &temperature
 	}
-	cfg.MaxNumSeqs, cfg.KVCacheTokens, f.VRAMBytes = int32(maxNumSeqs), kvTokens, int64(vram)
+	cfg.MaxNumSeqs, cfg.KVCacheTokens, f.VRAMBytes = int32(maxNumSeqs), int64(kvTokens), int64(vram)
 	f.LaunchCommand = splitCommand(launch)
 	if err := checkCollect(fs, cfg); err != nil {
 		return cfg, err
@@ -182,10 +185,9 @@ func checkCollect(fs *pflag.FlagSet, cfg collect.Config) error {
 		{fs.Changed("prefill-repeats") && (p.PrefillRepeats < 1 || p.PrefillRepeats > 1000), fmt.Sprintf("--prefill-repeats is %d, want 1 to 1000", p.PrefillRepeats), ""},
 		{!slices.Contains([]string{"", stream.TextFull, stream.TextHash, stream.TextNone}, p.Text), fmt.Sprintf("--text is %q, want full, hash or none", p.Text), ""},
 		{p.Temperature != nil && !(*p.Temperature >= 0 && *p.Temperature <= 2), "--temperature is outside 0 to 2", ""},
-		{cfg.KVCacheTokens < 0, "--kv-cache-tokens is negative", ""},
 		{cfg.Idle < time.Second, fmt.Sprintf("--idle-timeout is %v, want at least 1s", cfg.Idle), ""},
 		{cfg.Resume != "" && cfg.Name != "", "--resume and --name exclude each other", "a resumed run keeps its name"},
-		{cfg.Name != "" && (cfg.Name != filepath.Base(cfg.Name) || strings.HasPrefix(cfg.Name, ".") || strings.ContainsAny(cfg.Name, `<>:"|?*\`)), fmt.Sprintf("--name is %q, want a plain name", cfg.Name), "the directory of runs is given by --out"},
+		{cfg.Name != "" && !isPlainName(cfg.Name), fmt.Sprintf("--name is %q, want a plain name of at most %d bytes", cfg.Name, maxName), "the directory of runs is given by --out"},
 		{cfg.Facts.GPUs < 0, "--gpus is negative", ""},
 	} {
 		if bad.is {
@@ -193,6 +195,19 @@ func checkCollect(fs *pflag.FlagSet, cfg collect.Config) error {
 		}
 	}
 	return nil
+}
+
+// maxName is as long as the names that runs make for themselves.
+const maxName = 134
+
+// reservedName is what Windows takes for a device, whatever follows a dot.
+var reservedName = regexp.MustCompile(`(?i)^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)`)
+
+// isPlainName reports whether every file system can have a directory of
+// this name.
+func isPlainName(s string) bool {
+	return len(s) <= maxName && utf8.ValidString(s) && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, `<>:"/\|?*`) &&
+		strings.TrimRight(s, ". ") == s && !strings.ContainsFunc(s, unicode.IsControl) && !reservedName.MatchString(s)
 }
 
 // applyPlanFile sets the flags that a plan file names and the command line
@@ -211,7 +226,8 @@ func applyPlanFile(fs *pflag.FlagSet, path string) error {
 	if _, err := dec.Token(); err != io.EOF {
 		return fmt.Errorf("read plan %s: there is something after the JSON object", path)
 	}
-	for name, v := range plan {
+	for _, name := range slices.Sorted(maps.Keys(plan)) {
+		v := plan[name]
 		if !slices.Contains(planFlags, name) {
 			return usageError{fmt.Sprintf("plan %s: unknown key %q", path, name), "keys are " + strings.Join(planFlags, ", ")}
 		}
