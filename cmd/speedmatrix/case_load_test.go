@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -60,7 +61,8 @@ type loadServer struct {
 	noTokenize bool
 	usage      func(content string) int // prompt tokens by usage; nil: words + extra
 
-	maxLen  int // max_model_len; 0: 8192
+	front   http.Handler // stands before it and may answer in its place; nil: nobody
+	maxLen  int          // max_model_len; 0: 8192
 	running atomic.Int64
 	decode  atomic.Int64 // chat requests with max_tokens above 8, so far
 
@@ -78,7 +80,6 @@ type loadChat struct {
 	decode    int // 1, 2, … of those of a cell or the warm-up, which want more than 8 tokens; 0: another
 	Content   string
 	MaxTokens int
-	Header    http.Header
 	at        time.Time // received
 
 	w      http.ResponseWriter
@@ -105,7 +106,10 @@ func (s *loadServer) listen(t *testing.T, address string) *loadServer {
 		s.maxLen = 8192
 	}
 	s.asked = map[string]int{}
-	s.http = httptest.NewUnstartedServer(s)
+	if s.front == nil {
+		s.front = s
+	}
+	s.http = httptest.NewUnstartedServer(s.front)
 	s.http.Listener.Close()
 	var err error
 	if s.http.Listener, err = net.Listen("tcp", address); err != nil {
@@ -118,12 +122,6 @@ func (s *loadServer) listen(t *testing.T, address string) *loadServer {
 		s.http.Close()
 	})
 	return s
-}
-
-// kill makes the port refuse connections, now and for good.
-func (s *loadServer) kill() {
-	s.http.Listener.Close()
-	s.http.CloseClientConnections()
 }
 
 func (s *loadServer) count(path string) int {
@@ -191,7 +189,7 @@ func (s *loadServer) serveChat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	io.Copy(io.Discard, r.Body)
-	c := &loadChat{s: s, MaxTokens: body.MaxTokens, Header: r.Header, at: time.Now(), w: w, r: r}
+	c := &loadChat{s: s, MaxTokens: body.MaxTokens, at: time.Now(), w: w, r: r}
 	if len(body.Messages) > 0 {
 		c.Content = body.Messages[0].Content
 	}
@@ -776,8 +774,8 @@ func TestCase_BR029(t *testing.T) {
 				t.Errorf("%s %v: TTFT %v, want about 200 ms over 3", c.Status, c.Evidence, ttft)
 			}
 			w := r.Run.Warmup
-			if w == nil || w.Phase != runlog.PhaseWarmup || len(w.Requests) != 1 || w.Requests[0].TokenEvents != 32 {
-				t.Fatalf("warm-up %+v, want one request with 32 token events", w)
+			if w == nil || w.Phase != runlog.PhaseWarmup || len(w.Requests) != 1 || w.Requests[0].TokenEvents == 0 {
+				t.Fatalf("warm-up %+v, want one request with its token events", w)
 			}
 			if slow := tt.name == "the first long prompt"; w.Requests[0].TTFTUs.Value < 195_000 || slow && w.Requests[0].TTFTUs.Value < 1_695_000 {
 				t.Errorf("TTFT of the warm-up %v, want that of the request that pays: %v", w.Requests[0].TTFTUs, slow)
@@ -1093,10 +1091,8 @@ func TestCase_BR061(t *testing.T) {
 				}
 				c.finish()
 			}}
-			s.start(t)
 			if tt.then == "unwell" {
-				inner := s.http.Config.Handler
-				s.http.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s.front = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					select {
 					case <-dead:
 						if r.URL.Path != "/v1/chat/completions" {
@@ -1105,25 +1101,26 @@ func TestCase_BR061(t *testing.T) {
 						}
 					default:
 					}
-					inner.ServeHTTP(w, r)
+					s.ServeHTTP(w, r)
 				})
 			}
+			var once sync.Once
+			s.gauges = func() string { // asked when the window opens, and now and then before and in it
+				if s.running.Load() == 3 {
+					once.Do(func() {
+						time.AfterFunc(250*time.Millisecond, func() {
+							if tt.then == "refuse" {
+								s.http.Listener.Close()
+							}
+							close(dead)
+						})
+					})
+				}
+				return ""
+			}
+			s.start(t)
 			r := measureLoad(t, s.URL, func(cfg *collect.Config) {
 				cfg.Plan.Concurrency, cfg.Plan.Duration = []int32{1, 2, 3, 4, 5}, 400*time.Millisecond
-				var once sync.Once
-				s.gauges = func() string { // asked when the window opens, and now and then before and in it
-					if s.running.Load() == 3 {
-						once.Do(func() {
-							time.AfterFunc(250*time.Millisecond, func() {
-								if tt.then == "refuse" {
-									s.http.Listener.Close()
-								}
-								close(dead)
-							})
-						})
-					}
-					return ""
-				}
 			})
 			if r.Status != exitFailed || !strings.Contains(r.Stderr, tt.want) || !strings.Contains(r.Stderr, "--resume") {
 				t.Errorf("exit status %d, stderr %q; want %d, %q and how to go on", r.Status, r.Stderr, exitFailed, tt.want)
@@ -1261,7 +1258,7 @@ func locked(next http.Handler, key string) (h http.Handler, seen func() map[stri
 	return h, func() map[string]int {
 		mu.Lock()
 		defer mu.Unlock()
-		return paths
+		return maps.Clone(paths)
 	}
 }
 
@@ -1274,15 +1271,16 @@ func TestCase_BR066(t *testing.T) {
 	if err := os.WriteFile(keyFile, []byte(key+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := (&loadServer{chat: func(c *loadChat) {
+	s := &loadServer{chat: func(c *loadChat) {
 		if c.decode > 1 { // a cell that fails makes the collector ask for the server's health
 			c.refuse(500, "no")
 			return
 		}
 		c.steady(0, 10*time.Millisecond)
-	}}).start(t)
-	handler, seen := locked(s.http.Config.Handler, key)
-	s.http.Config.Handler = handler
+	}}
+	front, seen := locked(s, key)
+	s.front = front
+	s.start(t)
 	args := []string{"collect", "--url", s.URL, "-o", filepath.Join(dir, "results"), "--contexts", "128", "--prefill-contexts", "128",
 		"--concurrency", "1", "--duration", "200ms", "--max-output", "16"}
 
@@ -1325,25 +1323,26 @@ func TestCase_BR066_Redirect(t *testing.T) {
 				l.Close()
 			}
 			other.listen(t, address)
-			s := (&loadServer{chat: func(c *loadChat) {
+			s := &loadServer{chat: func(c *loadChat) {
 				if c.decode > 1 {
 					c.refuse(500, "no") // then the health is asked for
 					return
 				}
 				c.steady(0, 10*time.Millisecond)
-			}}).start(t)
-			handler, _ := locked(s.http.Config.Handler, key)
-			redirected := 0
-			s.http.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			}}
+			behind, _ := locked(s, key)
+			var redirected atomic.Int64
+			s.front = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == path {
-					redirected++
+					redirected.Add(1)
 					http.Redirect(w, r, other.URL+path, http.StatusTemporaryRedirect)
 					return
 				}
-				handler.ServeHTTP(w, r)
+				behind.ServeHTTP(w, r)
 			})
+			s.start(t)
 			r := measureLoad(t, s.URL, func(cfg *collect.Config) { cfg.Key, cfg.Plan.Concurrency = key, []int32{1} })
-			if redirected == 0 {
+			if redirected.Load() == 0 {
 				t.Errorf("%s was not asked for", path)
 			}
 			other.mu.Lock()
@@ -1369,9 +1368,10 @@ func TestCase_BR066_IPv6(t *testing.T) {
 		return
 	}
 	l.Close()
-	s := (&loadServer{}).listen(t, "[::1]:0")
-	handler, seen := locked(s.http.Config.Handler, "sk-test-0003")
-	s.http.Config.Handler = handler
+	s := &loadServer{}
+	front, seen := locked(s, "sk-test-0003")
+	s.front = front
+	s.listen(t, "[::1]:0")
 	r := measureLoad(t, s.URL, func(cfg *collect.Config) { cfg.Key, cfg.Plan.Concurrency = "sk-test-0003", []int32{1} })
 	if c := r.decode(t, 1); c.Outcome != runlog.OutcomeRecorded || seen()["/metrics"] == 0 {
 		t.Errorf("%s %q, asked %v", c.Outcome, c.Reason, seen())
@@ -1791,7 +1791,9 @@ func measurePages(t *testing.T, pages []metricsPage) {
 		all.run(tt.name, func(t *testing.T) {
 			s := &loadServer{metrics: tt.metrics, gauges: func() string { return tt.gauges + "\n" }, chat: func(c *loadChat) { c.steady(0, 40*time.Millisecond) }}
 			s.start(t)
-			r := measureLoad(t, s.URL, func(cfg *collect.Config) { cfg.Plan.Duration = time.Second })
+			r := measureLoad(t, s.URL, func(cfg *collect.Config) {
+				cfg.Plan.Concurrency, cfg.Plan.Duration = []int32{2}, time.Second
+			})
 			if r.Status != exitDone {
 				t.Fatalf("exit status %d, stderr %q", r.Status, r.Stderr)
 			}
@@ -1885,7 +1887,7 @@ func TestCase_BR085_HangsLater(t *testing.T) {
 			}
 			s.start(t)
 			r := measureLoad(t, s.URL, func(cfg *collect.Config) {
-				cfg.Plan.ContextsTokens, cfg.Plan.Concurrency = []int32{128, 160}, []int32{1, 2}
+				cfg.Plan.Concurrency = []int32{1, 2, 3}
 			})
 			if n := bad.Load(); n == 0 || int(n) > tt.most {
 				t.Errorf("%d readings of a page that does not answer, want 1 to %d", n, tt.most)
