@@ -13,14 +13,19 @@ import (
 	"speedmatrix/templates"
 )
 
-var htmlPages = htmltemplate.Must(htmltemplate.ParseFS(templates.FS, "*.html.tmpl"))
+var htmlPages = htmltemplate.Must(htmltemplate.New("").Funcs(htmltemplate.FuncMap{"caption": caption}).ParseFS(templates.FS, "*.html.tmpl"))
 
 // text/template escapes nothing: inline, cell and fence do, each for its place.
 var markdownPages = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap{
 	"inline": mdtext.Inline,
 	"cell":   mdtext.Cell,
 	"fence":  mdtext.Fence,
+
+	"caption": caption,
 }).ParseFS(templates.FS, "*.md.tmpl"))
+
+// caption makes a table of runs for a template that has several.
+func caption(text string, rows []runRow) listView { return listView{Caption: text, Rows: rows} }
 
 // An asset is a file that every page of a site shares.
 type asset struct {

@@ -74,7 +74,7 @@ const (
 )
 
 // writeRun writes a run that has the given facts and prints the given targets.
-func writeRun(t *testing.T, dir string, m runlog.Manifest, targets []target) {
+func writeRun(t testing.TB, dir string, m runlog.Manifest, targets []target) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, "cells"), 0o755); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,9 @@ import (
 const (
 	runsFolder = "runs" // of a site
 	rawFolder  = "raw"  // of a run in a site: the files of its run directory
+
+	// ReadmeFile is the Markdown page of a run in its own directory.
+	ReadmeFile = "README.md"
 
 	// markerFile is in every site that this package wrote, so that it never
 	// replaces a directory that it did not make.
@@ -83,34 +87,15 @@ func openIn(dir, file string) (*os.File, error) {
 }
 
 // Site writes a static site of runs to the directory out and returns the
-// path of its first page. The site is built beside out and then takes its
-// place: out may be missing, empty or an earlier site, and is left as it was
-// when anything goes wrong. The order of inputs does not matter; two of the
-// same name are an error.
+// path of its first page, as Build does for run directories. Everything is
+// computed anew.
 func Site(inputs []Input, out string) (index string, err error) {
-	out = filepath.Clean(out)
-	if err := mayReplace(out); err != nil {
-		return "", err
+	var sources []source
+	for _, in := range inputs {
+		sources = append(sources, source{id: in.Run.ID, dir: in.Dir, open: func() (Input, error) { return in, nil }})
 	}
-	parent := filepath.Dir(out)
-	if err := os.MkdirAll(parent, 0o777); err != nil {
-		return "", fmt.Errorf("write site: %w", err)
-	}
-	build, err := os.MkdirTemp(parent, ".speedmatrix-site-*")
-	if err != nil {
-		return "", fmt.Errorf("write site: %w", err)
-	}
-	defer os.RemoveAll(build) // gone already when all went well
-	if err := os.Chmod(build, 0o755); err != nil {
-		return "", fmt.Errorf("write site: %w", err)
-	}
-	if err := writeSite(inputs, build); err != nil {
-		return "", err
-	}
-	if err := replace(out, build); err != nil {
-		return "", fmt.Errorf("write site: %w", err)
-	}
-	return filepath.Join(out, "index.html"), nil
+	result, err := build(context.Background(), sources, out, Options{})
+	return result.Index, err
 }
 
 // mayReplace refuses a directory that holds anything but a site of ours.
@@ -153,93 +138,6 @@ func replace(out, build string) error {
 		return errors.Join(err, os.Rename(old, out))
 	}
 	return os.RemoveAll(old)
-}
-
-// A folder writes files below one directory. It keeps the first error and
-// does nothing after it.
-type folder struct {
-	dir string
-	err error
-}
-
-// write writes one file, unless making its data failed with err.
-func (f *folder) write(name string, data []byte, err error) {
-	f.do(name, err, func(path string) error { return os.WriteFile(path, data, 0o644) })
-}
-
-func (f *folder) do(name string, err error, write func(path string) error) {
-	if f.err != nil {
-		return
-	}
-	if f.err = err; f.err != nil {
-		return
-	}
-	path := filepath.Join(f.dir, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		f.err = fmt.Errorf("write site: %w", err)
-		return
-	}
-	if err := write(path); err != nil {
-		f.err = fmt.Errorf("write site: %w", err)
-	}
-}
-
-func writeSite(inputs []Input, dir string) error {
-	var runs []*ingest.Run
-	dirs := map[string]string{}
-	for _, in := range inputs {
-		if earlier, ok := dirs[in.Run.ID]; ok {
-			return fmt.Errorf("write site: two runs are named %q: %q and %q", in.Run.ID, earlier, in.Dir)
-		}
-		dirs[in.Run.ID] = in.Dir
-		runs = append(runs, in.Run)
-	}
-	style, icon := assets()
-	f := &folder{dir: dir}
-	f.write(markerFile, []byte(markerText), nil)
-	f.write(".nojekyll", nil, nil)
-	f.write(style.name, style.data, nil)
-	f.write(icon.name, icon.data, nil)
-
-	v := newIndexView(runs)
-	v.Stylesheet, v.Icon = style.name, icon.name
-	b, err := html("index.html.tmpl", v)
-	f.write("index.html", b, err)
-	b, err = markdown("index.md.tmpl", v)
-	f.write("index.md", b, err)
-	for _, in := range inputs {
-		writeRun(f, in, style.name, icon.name)
-	}
-	return f.err
-}
-
-func writeRun(f *folder, in Input, style, icon string) {
-	base := runsFolder + "/" + in.Run.ID + "/"
-	v, err := newRunView(in, rawFolder+"/", true)
-	if err != nil {
-		f.do(base, err, nil)
-		return
-	}
-	v.Root, v.Stylesheet, v.Icon = "../../", style, icon
-	b, err := html("run.html.tmpl", v)
-	f.write(base+"index.html", b, err)
-	b, err = markdown("run.md.tmpl", v)
-	f.write(base+"index.md", b, err)
-	b, err = indexJSON(in.Run)
-	f.write(base+"index.json", b, err)
-	b, err = cellsCSV(in.Run)
-	f.write(base+"cells.csv", b, err)
-
-	names := []string{runlog.ManifestFile}
-	for _, l := range logFiles(in.Run.Manifest) {
-		names = append(names, l.File)
-	}
-	if len(in.Notes) > 0 {
-		names = append(names, runlog.NotesFile)
-	}
-	for _, name := range names {
-		f.do(base+rawFolder+"/"+name, notLocal(name), func(path string) error { return copyFile(path, in.Dir, name) })
-	}
 }
 
 // notLocal refuses file names of a manifest that lead out of the run.

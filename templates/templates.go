@@ -5,8 +5,8 @@ package templates
 
 import "embed"
 
-// FS holds base.html.tmpl, run.html.tmpl, index.html.tmpl, run.md.tmpl,
-// index.md.tmpl, style.css and icon.svg.
+// FS holds the templates (PAGE.html.tmpl, PAGE.md.tmpl, and base and site
+// with what pages share), style.css and icon.svg.
 //
 //go:embed *.tmpl style.css icon.svg
 var FS embed.FS

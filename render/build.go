@@ -1,0 +1,356 @@
+package render
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"speedmatrix/ingest/runlog"
+)
+
+// Options say how a site is built. The zero value builds it without a cache,
+// for any address.
+type Options struct {
+	// Cache is a directory that keeps what was computed of each run; "" is
+	// none. It must be for one site only: what that site does not use any
+	// more is taken out of it. With and without it the site is the same.
+	Cache string
+
+	// Version names the program that builds the site, so exactly that two
+	// programs of one version write the same bytes. It must not be empty
+	// where there is a cache.
+	Version string
+
+	// BaseURL is the address at which the site will be, such as
+	// "https://example.org/speeds/"; "" when not known. Only sitemap.xml and
+	// the page for addresses that do not exist need it: all links are relative.
+	BaseURL string
+
+	// RawURL is the address of the directory that holds the run directories.
+	// Where it is not empty, raw files stay out of the site and links to
+	// them lead there.
+	RawURL string
+
+	// Slugs are the addresses that were given before (slugs.json), which
+	// never move; empty when there are none.
+	Slugs []byte
+}
+
+// A Result says what a build did.
+type Result struct {
+	Index    string   // path of the first page
+	Runs     int      // in the site
+	Computed []string // ids of the runs that were computed, not found in the cache; ascending
+	Slugs    []byte   // slugs.json with every address of the site
+}
+
+// Build writes a static site of run directories to the directory out. The
+// site is built beside out and then takes its place: out may be missing,
+// empty or an earlier site, and is left as it was when anything goes wrong,
+// or when ctx ends. The order of dirs does not matter; two of one name are
+// an error.
+func Build(ctx context.Context, dirs []string, out string, o Options) (Result, error) {
+	return build(ctx, sourcesOf(dirs), out, o)
+}
+
+// Check builds the site of run directories and compares it with out instead
+// of replacing it. It returns the files that Build would change, add or take
+// away, ascending, relative to out and with forward slashes.
+func Check(ctx context.Context, dirs []string, out string, o Options) (changed []string, err error) {
+	dir, clean, err := beside(out)
+	if err != nil {
+		return nil, err
+	}
+	defer clean()
+	if _, err := writeSite(ctx, sourcesOf(dirs), dir, o); err != nil {
+		return nil, err
+	}
+	return differences(dir, out)
+}
+
+// A source is a run that may have to be loaded.
+type source struct {
+	id, dir string
+	open    func() (Input, error)
+}
+
+func sourcesOf(dirs []string) []source {
+	var sources []source
+	for _, dir := range dirs {
+		id := filepath.Base(dir)
+		if abs, err := filepath.Abs(dir); err == nil {
+			id = filepath.Base(abs) // of "."
+		}
+		sources = append(sources, source{id: id, dir: dir, open: func() (Input, error) { return Open(dir) }})
+	}
+	return sources
+}
+
+func build(ctx context.Context, sources []source, out string, o Options) (Result, error) {
+	out = filepath.Clean(out)
+	if err := mayReplace(out); err != nil {
+		return Result{}, err
+	}
+	dir, clean, err := beside(out)
+	if err != nil {
+		return Result{}, err
+	}
+	defer clean() // gone already when all went well
+	result, err := writeSite(ctx, sources, dir, o)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := replace(out, dir); err != nil {
+		return Result{}, fmt.Errorf("write site: %w", err)
+	}
+	result.Index = filepath.Join(out, "index.html")
+	return result, nil
+}
+
+// beside makes a directory on the file system of out; clean takes it away.
+func beside(out string) (dir string, clean func(), err error) {
+	parent := filepath.Dir(filepath.Clean(out))
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return "", nil, fmt.Errorf("write site: %w", err)
+	}
+	dir, err = os.MkdirTemp(parent, ".speedmatrix-site-*")
+	if err != nil {
+		return "", nil, fmt.Errorf("write site: %w", err)
+	}
+	clean = func() { os.RemoveAll(dir) }
+	if err := os.Chmod(dir, 0o755); err != nil {
+		clean()
+		return "", nil, fmt.Errorf("write site: %w", err)
+	}
+	return dir, clean, nil
+}
+
+// differences compares two directories.
+func differences(a, b string) ([]string, error) {
+	names := map[string]bool{}
+	for _, dir := range []string{a, b} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			name, err := filepath.Rel(dir, path)
+			names[filepath.ToSlash(name)] = true
+			return err
+		})
+		if err != nil && !(dir == b && errors.Is(err, fs.ErrNotExist)) {
+			return nil, fmt.Errorf("compare sites: %w", err)
+		}
+	}
+	var changed []string
+	for name := range names {
+		x, err := os.ReadFile(filepath.Join(a, filepath.FromSlash(name)))
+		y, err2 := os.ReadFile(filepath.Join(b, filepath.FromSlash(name)))
+		for _, err := range []error{err, err2} {
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("compare sites: %w", err)
+			}
+		}
+		if err != nil || err2 != nil || !slices.Equal(x, y) {
+			changed = append(changed, name)
+		}
+	}
+	slices.Sort(changed)
+	return changed, nil
+}
+
+// A document is one file of a site.
+type document struct {
+	Name string // relative, with forward slashes
+	Data []byte
+}
+
+// A runPage is everything that a site has of one run, but for its raw files.
+type runPage struct {
+	Summary summary
+	Files   []document // in the run's folder
+}
+
+// newRunPage computes the files of one run. The place of its navigation is
+// left open: what leads there depends on the other runs.
+func newRunPage(in Input, o Options) (*runPage, error) {
+	style, icon := assets()
+	raw := rawFolder + "/"
+	if o.RawURL != "" {
+		raw = strings.TrimSuffix(o.RawURL, "/") + "/" + escapePath(in.Run.ID) + "/"
+	}
+	v, err := newRunView(in, raw, true)
+	if err != nil {
+		return nil, err
+	}
+	v.Root, v.Stylesheet, v.Icon = "../../", style.name, icon.name
+	p := &runPage{Summary: newSummary(in)}
+	add := func(name string, data []byte, failed error) {
+		p.Files = append(p.Files, document{name, data})
+		err = cmp.Or(err, failed)
+	}
+	page, failed := html("run.html.tmpl", v)
+	add("index.html", page, failed)
+	page, failed = markdown("run.md.tmpl", v)
+	add("index.md", page, failed)
+	page, failed = indexJSON(in.Run)
+	add("index.json", page, failed)
+	page, failed = cellsCSV(in.Run)
+	add("cells.csv", page, failed)
+	return p, err
+}
+
+// writeSite writes a whole site into the empty directory dir.
+func writeSite(ctx context.Context, sources []source, dir string, o Options) (Result, error) {
+	dirs := map[string]string{}
+	for _, s := range sources {
+		// File systems that take upper for lower case would mix up their pages.
+		key := strings.ToLower(s.id)
+		if earlier, ok := dirs[key]; ok {
+			return Result{}, fmt.Errorf("write site: two runs are named %q: %q and %q", s.id, earlier, s.dir)
+		}
+		dirs[key] = s.dir
+	}
+	c, err := openCache(o)
+	if err != nil {
+		return Result{}, err
+	}
+	f := &folder{dir: dir}
+	result := Result{Runs: len(sources)}
+	var lock sync.Mutex
+	var runs []*summary
+	err = inParallel(ctx, sources, func(s source) error {
+		p, computed, err := c.page(s)
+		if err != nil {
+			return err
+		}
+		base := runsFolder + "/" + s.id + "/"
+		for _, d := range p.Files {
+			if err := f.write(base+d.Name, d.Data); err != nil {
+				return err
+			}
+		}
+		if o.RawURL == "" {
+			for _, name := range p.Summary.Raw {
+				if err := f.copy(base+rawFolder+"/"+name, s.dir, name); err != nil {
+					return err
+				}
+			}
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		runs = append(runs, &p.Summary)
+		if computed {
+			result.Computed = append(result.Computed, s.id)
+		}
+		return nil
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	slices.Sort(result.Computed)
+	files, err := siteFiles(runs, o)
+	if err != nil {
+		return Result{}, err
+	}
+	for _, d := range files {
+		if err := f.write(d.Name, d.Data); err != nil {
+			return Result{}, err
+		}
+		if d.Name == slugsPath {
+			result.Slugs = d.Data
+		}
+	}
+	return result, c.prune()
+}
+
+// inParallel calls do for every source, on all processors, and returns the
+// error of the first source, by their order, that has one.
+func inParallel(ctx context.Context, sources []source, do func(source) error) error {
+	errs := make([]error, len(sources))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for range min(runtime.GOMAXPROCS(0), len(sources)) {
+		workers.Go(func() {
+			for i := range next {
+				if errs[i] = do(sources[i]); errs[i] != nil {
+					stop()
+				}
+			}
+		})
+	}
+	for i := range sources {
+		select {
+		case next <- i:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(next)
+	workers.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// A folder writes files below one directory.
+type folder struct{ dir string }
+
+func (f *folder) write(name string, data []byte) error {
+	path, err := f.place(name)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		return fmt.Errorf("write site: %w", err)
+	}
+	return nil
+}
+
+func (f *folder) copy(name, dir, file string) error {
+	if err := notLocal(file); err != nil {
+		return err
+	}
+	path, err := f.place(name)
+	if err != nil {
+		return err
+	}
+	if err := copyFile(path, dir, file); err != nil {
+		return fmt.Errorf("write site: %w", err)
+	}
+	return nil
+}
+
+// place makes the directory of a file.
+func (f *folder) place(name string) (string, error) {
+	path := filepath.Join(f.dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", fmt.Errorf("write site: %w", err)
+	}
+	return path, nil
+}
+
+// rawFiles lists the files of a run that a site holds or leads to.
+func rawFiles(in Input) []string {
+	names := []string{runlog.ManifestFile}
+	for _, l := range logFiles(in.Run.Manifest) {
+		names = append(names, l.File)
+	}
+	if len(in.Notes) > 0 {
+		names = append(names, runlog.NotesFile)
+	}
+	return names
+}
