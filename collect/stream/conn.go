@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 )
@@ -16,6 +17,8 @@ type Endpoint struct {
 	addr string      // host:port to dial
 	tls  *tls.Config // nil over plain HTTP
 	head []byte      // request line and headers up to the value of Content-Length
+
+	stamps *os.File // keeps the kernel's arrival times switched on; nil where there are none
 }
 
 // NewEndpoint returns the endpoint of a chat-completions URL. Headers, such
@@ -29,6 +32,7 @@ func NewEndpoint(u *url.URL, header http.Header) (*Endpoint, error) {
 		if port == "" {
 			port = "80"
 		}
+		e.stamps = keepStamps()
 	case "https":
 		if port == "" {
 			port = "443"

@@ -185,7 +185,8 @@ func (d *rowWriter) complete(text []byte, ch runlog.Channel) string {
 	}
 	if len(d.carry) > 0 {
 		text = append(d.carry, text...)
-		if ch != d.carryOf {
+		// A chunk of several channels begins or ends in any of them.
+		if ch != d.carryOf && ch != runlog.ChannelMixed && d.carryOf != runlog.ChannelMixed {
 			text = []byte(strings.ToValidUTF8(string(d.carry), "\uFFFD") + string(text[len(d.carry):]))
 		}
 		d.carry = nil

@@ -34,3 +34,21 @@ func TestSentIsNotedNoLaterThanTheAnswerCame(t *testing.T) {
 		})
 	}
 }
+
+// A character that is cut where thinking ends and the answer begins in one
+// chunk stays whole.
+func TestCharacterCutAroundAChunkOfTwoChannels(t *testing.T) {
+	r := Recording{requests: []rawRequest{{headersUs: -1}}}
+	for i, data := range []string{
+		"{\"choices\":[{\"delta\":{\"reasoning\":\"caf\xc3\"}}]}",
+		"{\"choices\":[{\"delta\":{\"reasoning\":\"\xa9.\",\"content\":\"\xe2\x82\"}}]}",
+		"{\"choices\":[{\"delta\":{\"content\":\"\xac5\"}}]}",
+	} {
+		r.events = append(r.events, rawEvent{[]byte(data), int64(i), uint32(i + 1)})
+	}
+	ev := &runlog.Events{}
+	r.Decode(ev, DecodeOptions{Text: TextFull})
+	if got, want := string(ev.Text), "café.€5"; got != want {
+		t.Errorf("text %q, want %q", got, want)
+	}
+}

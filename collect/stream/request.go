@@ -204,7 +204,11 @@ func (x *exchange) read(conn *Conn, idle time.Duration, setDeadline bool) error 
 			if x.done {
 				wait = time.Second // for the end of the body only
 			}
-			if err := conn.setIdle(x.now.at.Add(x.now.late), wait); err != nil {
+			err := conn.setIdle(x.now.at.Add(x.now.late), wait)
+			if err != nil && x.done {
+				return x.cutAfterDone()
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -233,9 +237,7 @@ func (x *exchange) read(conn *Conn, idle time.Duration, setDeadline bool) error 
 			continue
 		}
 		if x.done {
-			// Everything was said; only the connection can't be kept.
-			x.resp.keepAlive = false
-			return nil
+			return x.cutAfterDone()
 		}
 		if errors.Is(err, io.EOF) {
 			if err := x.resp.eof(); err != nil {
@@ -245,6 +247,14 @@ func (x *exchange) read(conn *Conn, idle time.Duration, setDeadline bool) error 
 		}
 		return err
 	}
+}
+
+// cutAfterDone takes the end of a connection ahead of the end of the body,
+// but behind the end marker: everything was said, only the connection can't
+// be kept.
+func (x *exchange) cutAfterDone() error {
+	x.resp.keepAlive = false
+	return nil
 }
 
 // keepTail remembers the end of what was received, over several reads: more

@@ -28,6 +28,25 @@ type stampedReader struct {
 	lastEmpty time.Time // when the socket was last seen without data
 }
 
+// keepStamps returns an open socket that wants the kernel's receive times,
+// nil where the kernel refuses. It closes when nothing refers to it any more.
+//
+// The kernel begins to stamp some time after the first socket has asked for
+// it, and stops with the last one. On a busy machine the first answers of
+// every cell, whose connections are new, would have no times.
+func keepStamps() *os.File {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), "stamps")
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) != nil {
+		f.Close()
+		return nil
+	}
+	return f
+}
+
 // newStampedReader returns nil where the kernel refuses the option.
 func newStampedReader(c *net.TCPConn) *stampedReader {
 	raw, err := c.SyscallConn()

@@ -2,6 +2,9 @@ package stream
 
 import (
 	"encoding/binary"
+	"net"
+	"net/url"
+	"runtime"
 	"testing"
 	"time"
 
@@ -65,6 +68,51 @@ func TestCase_BR032_WallClockSteps(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A cell opens its connections, and the first answer may come at once.
+func TestTheFirstReadOfANewConnectionHasAKernelTime(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	e, err := NewEndpoint(&url.URL{Scheme: "http", Host: l.Addr().String()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := func() (stamped bool) {
+		c, err := e.Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		server, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		if _, err := server.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		_, a, err := c.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.late > 0
+	}
+	for n := 0; !first(); n++ { // the kernel takes its time to switch them on
+		if n == 10_000 {
+			t.Fatal("no read had a kernel time")
+		}
+	}
+	for i := range 20 {
+		time.Sleep(20 * time.Millisecond) // … and to switch them off
+		if !first() {
+			t.Errorf("connection %d: the first read has no kernel time", i)
+		}
+	}
+	runtime.KeepAlive(e)
 }
 
 func TestKernelTimeRefusesDamage(t *testing.T) {
