@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"slices"
 
 	"speedmatrix/ingest/runlog"
@@ -308,15 +309,21 @@ const fallShare = 0.1
 
 // TTFTFalls returns where TTFT does not grow with the load: neighbouring
 // Valid decode cells of one context of which the one with more requests at
-// once has a TTFT that is more than a tenth lower. cells are those of a Run.
+// once has a TTFT that is more than a tenth lower. The order of cells does
+// not matter.
 func TTFTFalls(cells []Cell) []Fall {
+	var known []*Cell
+	for i := range cells {
+		if c := &cells[i]; c.Status == Valid && c.Figures.TTFTUs.Known() {
+			known = append(known, c)
+		}
+	}
+	slices.SortStableFunc(known, func(a, b *Cell) int {
+		return cmp.Or(cmp.Compare(a.ContextTokens, b.ContextTokens), cmp.Compare(a.Concurrency, b.Concurrency))
+	})
 	var falls []Fall
 	var last *Cell
-	for i := range cells {
-		c := &cells[i]
-		if c.Status != Valid || !c.Figures.TTFTUs.Known() {
-			continue
-		}
+	for _, c := range known {
 		if last != nil && last.ContextTokens == c.ContextTokens {
 			if a, b := last.Figures.TTFTUs, c.Figures.TTFTUs; b.Value < (1-fallShare)*a.Value {
 				falls = append(falls, Fall{c.ContextTokens, last.Concurrency, c.Concurrency, a.Value, b.Value, a.N, b.N})
