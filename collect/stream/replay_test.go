@@ -37,6 +37,17 @@ func answer(c net.Conn, pieces ...[]byte) {
 	}
 }
 
+// A pipeEnd is one side of a pipe that, like a TCP connection, can still be
+// read when the other side has closed.
+type pipeEnd struct{ net.Conn }
+
+func (p pipeEnd) SetReadDeadline(at time.Time) error {
+	if err := p.Conn.SetReadDeadline(at); err != io.ErrClosedPipe {
+		return err
+	}
+	return nil
+}
+
 // converse lets a client send a request over a pipe, where every write of
 // the other side is one read of the client, and returns what it recorded.
 func converse(t testing.TB, pieces ...[]byte) *Recording {
@@ -46,7 +57,7 @@ func converse(t testing.TB, pieces ...[]byte) *Recording {
 	rec := NewRecording(time.Now())
 	e := &Endpoint{head: []byte("POST / HTTP/1.1\r\nHost: pipe\r\nContent-Length: ")}
 	c := NewClient(e, time.Minute, &Lateness{}, rec)
-	c.conn = &Conn{Conn: near, buf: make([]byte, 64<<10)}
+	c.conn = &Conn{Conn: pipeEnd{near}, buf: make([]byte, 64<<10)}
 	defer c.Close()
 	if _, err := c.Do(context.Background(), []byte("{}")); err != nil {
 		t.Fatalf("Do: %v", err)

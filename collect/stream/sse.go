@@ -168,8 +168,3 @@ func (d *sseDecoder) finish(emit func(data []byte) error) error {
 	}
 	return emit(data)
 }
-
-// rest returns the bytes that no event has used yet, for error messages.
-func (d *sseDecoder) rest() []byte {
-	return append(bytes.Clone(d.data), d.line...)
-}
