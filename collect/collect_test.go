@@ -330,6 +330,53 @@ func TestInterruptAndResume(t *testing.T) {
 	}
 }
 
+// A wall clock that was set back by an hour between a run and its resumption
+// looks like a run that began an hour later than it did.
+func TestCase_BR032_Resume(t *testing.T) {
+	ts := simulate(t, simserver.Config{Seed: 1, MaxModelLen: 4096, Speed: 2})
+	ctx, cancel := context.WithCancel(context.Background())
+	cfg := quick(t, ts.URL)
+	cfg.Plan.ContextsTokens = []int32{256}
+	cfg.Progress = func(u Update) {
+		if u.Stage == StageWindow && u.Manifest.Cells[u.Cell].Concurrency == 3 {
+			cancel()
+		}
+	}
+	dir, err := Run(ctx, cfg)
+	if !errors.Is(err, ErrInterrupted) {
+		t.Fatalf("Run = %v, want interrupted", err)
+	}
+	before := manifest(t, dir)
+	before.StartedAt = before.StartedAt.Add(time.Hour)
+	if err := runlog.WriteManifest(dir, before); err != nil {
+		t.Fatal(err)
+	}
+	last := int64(0)
+	for _, c := range before.Cells {
+		if c.WindowCloseUs != nil {
+			last = max(last, *c.WindowCloseUs)
+		}
+	}
+	again := quick(t, ts.URL)
+	again.Plan, again.Resume = PlanRequest{}, dir
+	_, m := mustRun(t, again)
+	if last == 0 || m.ResumedUs[0] <= last {
+		t.Errorf("resumed at %d µs, want it after the last window, which closed at %d", m.ResumedUs[0], last)
+	}
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		if c.Concurrency == 3 && *c.WindowOpenUs <= m.ResumedUs[0] {
+			t.Errorf("%s: window opened at %d, want it after %d", c.Key().Name(), *c.WindowOpenUs, m.ResumedUs[0])
+		}
+		if _, err := runlog.ReadEvents(dir, c.Key(), c.FileInfo); err != nil {
+			t.Errorf("%s: %v", c.Key().Name(), err)
+		}
+	}
+	if _, err := runlog.ReadTelemetry(dir, m.Telemetry.FileInfo); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhatTheServerDoesNotKnowIsLeftOut(t *testing.T) {
 	s, err := simserver.New(simserver.Config{Seed: 1, MaxModelLen: 4096, Speed: 4, Metrics: simserver.MetricsNone, NoTokenizeRoute: true})
 	if err != nil {

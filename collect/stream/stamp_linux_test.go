@@ -27,7 +27,7 @@ func stampMessage(ns int64) []byte {
 // clock between the arrival of the third and its read must not be seen in the
 // gaps. (One before the arrival moves both wall times alike: nothing is left
 // of it to be seen.)
-func TestCase_BR032_WallClockSteps(t *testing.T) {
+func TestCase_BR032(t *testing.T) {
 	const gap, wait = 20 * time.Millisecond, time.Millisecond
 	for _, tt := range []struct {
 		name string
