@@ -15,7 +15,7 @@ import (
 	"speedmatrix/ingest/runlog"
 )
 
-// inspectRun writes a run with one prefill cell, a decode cell of two
+// inspectRun writes a run with one prefill cell, a decode cell of three
 // requests that anyone can compute by hand, and one that was not reached.
 func inspectRun(t *testing.T) (dir string) {
 	t.Helper()
@@ -46,7 +46,10 @@ func inspectRun(t *testing.T) (dir string) {
 			e := runlog.NewEvent(kind, tUs)
 			e.Stream = stream
 			if n := ev.Len(); n > 0 && ev.Stream[n-1] == stream {
-				e.Seq = ev.Seq[n-1] + 1
+				e.Request, e.Seq = ev.Request[n-1], ev.Seq[n-1]+1
+				if kind == runlog.KindSent {
+					e.Request, e.Seq = e.Request+1, 0
+				}
 			}
 			if kind == runlog.KindChunk {
 				e.Tokens, e.PromptTokens, e.HasText, e.Text, e.Channel = tokens, 8192, true, fmt.Sprint(tUs), runlog.ChannelContent
@@ -67,6 +70,8 @@ func inspectRun(t *testing.T) (dir string) {
 			add(1, runlog.KindChunk, 10_000_000, 1)
 			add(1, runlog.KindChunk, 10_500_000, 4)
 			add(1, runlog.KindDone, 10_600_000, 0)
+			add(1, runlog.KindSent, 10_600_000, 0) // and gets nothing any more
+			add(1, runlog.KindCancelled, 11_000_500, 0)
 		}
 		if m.Cells[i].FileInfo, err = runlog.WriteEvents(dir, ev); err != nil {
 			t.Fatal(err)
@@ -137,7 +142,7 @@ func TestInspectCellShowsTheArithmetic(t *testing.T) {
 	out, _ := inspect(t, exitDone, dir, "--cell", "8k:2")
 	wantLines(t, out,
 		"status: Valid",
-		"requests: 2 launched = 1 completed + 0 failed + 1 cancelled + 0 unfinished",
+		"requests: 3 launched = 1 completed + 0 failed + 2 cancelled + 0 unfinished",
 		"stream 0 request 0: first token 9.950000 s − sent 9.900000 s → 50.000 ms",
 		"median of 2 = mean of 50.000 ms of stream 0 request 0 and 100.000 ms of stream 1 request 0 = 75.000 ms",
 		"stream 0 request 0: first 9.950000 s (1 token), last 11.000000 s, n=22 → 50.000 ms",
@@ -201,7 +206,7 @@ func TestInspectJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &c); err != nil {
 		t.Fatalf("not JSON: %v\n%s", err, out)
 	}
-	if q := c.Requests; len(q) != 2 || q[1].SentUs != 9_900_000 || q[1].HeadersUs != nil || q[1].OutputTokens != 5 || q[1].Between != 125_000 {
+	if q := c.Requests; len(q) != 3 || q[1].SentUs != 9_900_000 || q[1].HeadersUs != nil || q[1].OutputTokens != 5 || q[1].Between != 125_000 {
 		t.Errorf("requests %+v, want the second sent at 9900000 with 5 tokens, 125000 µs between them, no headers", q)
 	}
 }
