@@ -19,7 +19,6 @@ import (
 const (
 	drainHold    = 500 * time.Millisecond // the server must have been idle for so long
 	drainTimeout = 300 * time.Second
-	drainBlind   = time.Second // the pause where the server has no metrics
 	pollEvery    = 100 * time.Millisecond
 	stopTimeout  = 10 * time.Second // for streams to end after their connections were closed
 )
@@ -67,13 +66,13 @@ func (r *run) drain(ctx context.Context, cell *runlog.Cell) error {
 			if r.sampler.metrics {
 				addNote(cell, "the server's metrics did not answer: not checked whether it was idle before")
 			}
-			return sleep(ctx, drainBlind)
+			return sleep(ctx, r.cfg.drainBlind())
 		}
 		idle := false
 		if m != nil {
 			var known bool
 			if idle, known = m.Idle(); !known {
-				return sleep(ctx, drainBlind)
+				return sleep(ctx, r.cfg.drainBlind())
 			}
 		}
 		switch {
@@ -267,7 +266,14 @@ func (r *run) decode(ctx context.Context, cell *runlog.Cell) (*runlog.Events, er
 			c.Stop()
 		}
 	}
-	defer stop()
+	defer func() {
+		// Until they have ended, the connections are theirs.
+		stop()
+		select {
+		case <-all.ended:
+		case <-time.After(stopTimeout):
+		}
+	}()
 
 	ready, err := r.ready(ctx, cell, recs, all)
 	if err != nil {

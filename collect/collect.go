@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -69,6 +70,10 @@ func (c *Config) drainHold() time.Duration {
 	}
 	return drainHold
 }
+
+// drainBlind is the pause between cells where the server has no metrics
+// that would say when it is idle.
+func (c *Config) drainBlind() time.Duration { return 2 * c.drainHold() }
 
 // An Update is one piece of news about a run.
 type Update struct {
@@ -139,6 +144,9 @@ func Run(ctx context.Context, cfg Config) (dir string, err error) {
 			err = &redactedError{err, r.redact}
 		}
 	}()
+	if err := r.nameIsFree(); err != nil {
+		return "", err
+	}
 	if err := r.prepare(ctx); err != nil {
 		return "", interrupted(ctx, err)
 	}
@@ -206,11 +214,7 @@ func (r *run) largestContext() int32 {
 // create makes the run directory, or goes on in the one that is resumed.
 func (r *run) create(warm *runlog.Events) error {
 	if r.cfg.Resume == "" {
-		name := r.cfg.Name
-		if name == "" {
-			name = runlog.RunName(&r.m)
-		}
-		dir, err := runlog.Create(r.cfg.Root, name)
+		dir, err := r.newDirectory()
 		if err != nil {
 			return fmt.Errorf("create run directory: %w", err)
 		}
@@ -231,6 +235,36 @@ func (r *run) create(warm *runlog.Events) error {
 		}
 	}
 	return r.save()
+}
+
+// newDirectory makes the run directory. A name that the run makes itself
+// gets a number where another run that began in the same second has it.
+func (r *run) newDirectory() (string, error) {
+	if r.cfg.Name != "" {
+		return runlog.Create(r.cfg.Root, r.cfg.Name)
+	}
+	name := runlog.RunName(&r.m)
+	dir, err := runlog.Create(r.cfg.Root, name)
+	for n := 2; errors.Is(err, fs.ErrExist) && n < 100; n++ {
+		dir, err = runlog.Create(r.cfg.Root, fmt.Sprintf("%s-%d", name, n))
+	}
+	return dir, err
+}
+
+// nameIsFree refuses the name of a run that is there already, before
+// anything is measured for it.
+func (r *run) nameIsFree() error {
+	if r.cfg.Name == "" {
+		return nil
+	}
+	dir := filepath.Join(r.cfg.Root, r.cfg.Name)
+	switch _, err := os.Lstat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("create run directory: %w", err)
+	}
+	return &PlanError{fmt.Sprintf("%s is there already", dir), "choose another --name, or go on with that run by --resume " + dir}
 }
 
 // save writes the manifest, and the telemetry so far before it. While the

@@ -144,6 +144,8 @@ func (j *judge) notRun() []Evidence {
 	switch {
 	case c.Outcome == runlog.OutcomePending && j.sent:
 		return []Evidence{about("interrupted before its end; what had been recorded is kept")}
+	case c.Outcome == runlog.OutcomePending && slices.Contains(c.Notes, "interrupted"):
+		return []Evidence{about("interrupted before its end")}
 	case c.Outcome == runlog.OutcomePending:
 		return []Evidence{about("the run ended before this measurement")}
 	case c.Outcome == runlog.OutcomeOverCapacity && j.sent:
