@@ -547,7 +547,11 @@ func (e *refusedError) Hint() string { return e.hint }
 
 // refusal turns the failure of a first request into an error with a hint.
 func refusal(context int32, reason string) error {
-	e := &refusedError{msg: fmt.Sprintf("the server does not answer a request at context %d: %s", context, reason)}
+	what := "a request"
+	if context > 0 { // not the probe
+		what = fmt.Sprintf("a request at context %d", context)
+	}
+	e := &refusedError{msg: fmt.Sprintf("the server does not answer %s: %s", what, reason)}
 	low := strings.ToLower(reason)
 	switch {
 	case strings.Contains(low, "context length"), strings.Contains(low, "max_model_len"):

@@ -185,7 +185,7 @@ func (s *loadServer) serveChat(w http.ResponseWriter, r *http.Request) {
 		MaxTokens int `json:"max_tokens"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		http.Error(w, `{"error":{"message":"bad body"}}`, 400)
+		http.Error(w, `{"error":{"message":"bad body"}}`, http.StatusBadRequest)
 		return
 	}
 	io.Copy(io.Discard, r.Body)
@@ -1101,7 +1101,7 @@ func TestCase_BR061(t *testing.T) {
 					select {
 					case <-dead:
 						if r.URL.Path != "/v1/chat/completions" {
-							http.Error(w, "dead", 503)
+							http.Error(w, "dead", http.StatusServiceUnavailable)
 							return
 						}
 					default:
@@ -1877,7 +1877,7 @@ func TestCase_BR085_HangsLater(t *testing.T) {
 		most int // readings after the first bad one
 	}{
 		{"it hangs", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 3},
-		{"it fails at once", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", 502) }, 12},
+		{"it fails at once", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusBadGateway) }, 12},
 	} {
 		all.run(tt.name, func(t *testing.T) {
 			var good, bad atomic.Int64
