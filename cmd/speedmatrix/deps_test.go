@@ -45,6 +45,7 @@ func policies() []policy {
 		{dir: "collect/stream/streamtest"},
 
 		{dir: "ingest", ours: []string{"ingest/runlog"}},
+		{dir: "ingest/compare", ours: []string{"ingest", "ingest/runlog"}, libs: []string{"gonum.org/v1/gonum/mathext"}},
 		{dir: "ingest/runlog", libs: []string{"github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"}},
 
 		{dir: "docs"},
@@ -65,6 +66,7 @@ var severalHomes = []string{"golang.org/x/sys"}
 var testLibs = []string{
 	"github.com/google/go-cmp", "github.com/rogpeppe/go-internal/testscript", "github.com/chromedp/",
 	"golang.org/x/net/html", "github.com/yuin/goldmark", "github.com/prometheus/",
+	"github.com/parquet-go/parquet-go", // files of other writers
 }
 
 // testOurs are packages that tests of a tree need besides: a server to talk
