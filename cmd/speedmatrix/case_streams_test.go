@@ -265,12 +265,14 @@ func usageOnRequest(t *testing.T, n int, next http.Handler) http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		n := min(n, body.MaxTokens)
-		for i := range n {
+		wait := 50 * time.Millisecond
+		for range n {
 			select {
 			case <-r.Context().Done():
 				return
-			case <-time.After(map[bool]time.Duration{true: 50 * time.Millisecond, false: 5 * time.Millisecond}[i == 0]):
+			case <-time.After(wait):
 			}
+			wait = 5 * time.Millisecond
 			io.WriteString(w, contentEvent("x")+"\n\n")
 			w.(http.Flusher).Flush()
 		}
