@@ -630,7 +630,9 @@ func TestUsageWhereverItStands(t *testing.T) {
 // Whatever carries the first output starts TTFT, and nothing before it does.
 func TestFirstTokenInEveryShape(t *testing.T) {
 	t.Parallel()
-	choice := func(delta string) string { return `{"choices":[{"index":0,"delta":{` + delta + `},"finish_reason":null}]}` }
+	choice := func(delta string) string {
+		return `{"choices":[{"index":0,"delta":{` + delta + `},"finish_reason":null}]}`
+	}
 	for _, tt := range []struct{ name, first, text string }{
 		{"content", choice(`"content":"a"`), "a"},
 		{"a blank", choice(`"content":" "`), " "},
