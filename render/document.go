@@ -7,6 +7,7 @@ import (
 	"fmt"
 	htmltemplate "html/template"
 	"io"
+	"strings"
 	texttemplate "text/template"
 
 	"speedmatrix/render/internal/mdtext"
@@ -22,6 +23,7 @@ var markdownPages = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.Fu
 	"fence":  mdtext.Fence,
 
 	"caption": caption,
+	"words":   func(parts []string) string { return strings.Join(parts, " ") },
 }).ParseFS(templates.FS, "*.md.tmpl"))
 
 // caption makes a table of runs for a template that has several.
@@ -33,10 +35,15 @@ type asset struct {
 	data []byte
 }
 
-func newAsset(stem, extension, file string) asset {
-	data, err := templates.FS.ReadFile(file)
-	if err != nil {
-		panic(err) // embedded
+// newAsset returns the given files one after the other as one.
+func newAsset(stem, extension string, files ...string) asset {
+	var data []byte
+	for _, f := range files {
+		b, err := templates.FS.ReadFile(f)
+		if err != nil {
+			panic(err) // embedded
+		}
+		data = append(data, b...)
 	}
 	sum := sha256.Sum256(data)
 	return asset{stem + "." + hex.EncodeToString(sum[:6]) + extension, data}
@@ -44,7 +51,7 @@ func newAsset(stem, extension, file string) asset {
 
 // assets returns the style sheet and the icon.
 func assets() (style, icon asset) {
-	return newAsset("style", ".css", "style.css"), newAsset("icon", ".svg", "icon.svg")
+	return newAsset("style", ".css", "colours.css", "style.css", "chart.css"), newAsset("icon", ".svg", "icon.svg")
 }
 
 // Markdown writes the page of one run as Markdown, for a file in the run's

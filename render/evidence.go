@@ -18,15 +18,9 @@ import (
 // test page has: how far to trust it, how it was measured, where the raw
 // data is.
 
-// trust returns sentences about the run as a whole.
+// trust returns sentences about the run as a whole, beside its checks.
 func trust(run *ingest.Run) []string {
-	counts := statusCounts(run)
-	all := len(allCells(run))
-	list := []string{fmt.Sprintf("Valid measurements: %s of %s. Only those have numbers here.", format.Int(int64(counts[ingest.Valid])), format.Int(int64(all)))}
-	if !run.Manifest.Finished {
-		list = append(list, "The run was interrupted before its plan was worked off.")
-	}
-	list = append(list, "This is one launch of the server: nothing here says how far another launch would differ.")
+	var list []string
 	if best(run) != nil {
 		list = append(list, "Colour in the matrix: stronger is faster, on a logarithmic scale.")
 	}
@@ -130,15 +124,19 @@ func evidence(e ingest.Evidence) string {
 func remarks(run *ingest.Run, labels map[int32]string) []remark {
 	var list []remark
 	for _, c := range allCells(run) {
-		var notes []string
-		for _, n := range c.Notes {
-			notes = append(notes, visible(n))
-		}
-		if text := join("; ", notes...); text != "" {
+		if text := remarksOf(c); text != "" {
 			list = append(list, remark{phaseName(c.Phase), labels[c.ContextTokens], plain(c.Concurrency), text})
 		}
 	}
 	return list
+}
+
+func remarksOf(c *ingest.Cell) string {
+	var notes []string
+	for _, n := range c.Notes {
+		notes = append(notes, visible(n))
+	}
+	return join("; ", notes...)
 }
 
 func spreads(run *ingest.Run, labels map[int32]string) []spread {
@@ -391,11 +389,9 @@ func links(in Input, raw string, twins bool) []link {
 // inspectCommand returns the command that prints the arithmetic behind one
 // cell: a Valid one where there is any.
 func inspectCommand(run *ingest.Run, labels map[int32]string) string {
-	command := "speedmatrix inspect " + shell.Quote("results/"+run.ID)
 	cells := phaseCells(run, runlog.PhaseDecode)
 	if len(cells) == 0 {
-		return visible(command)
+		return visible("speedmatrix inspect " + shell.Quote("results/"+run.ID))
 	}
-	c := cmp.Or(best(run), cells[0])
-	return visible(command + " --cell " + labels[c.ContextTokens] + ":" + plain(c.Concurrency))
+	return inspectCell(run, cmp.Or(best(run), cells[0]), labels)
 }

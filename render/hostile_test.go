@@ -149,7 +149,7 @@ func parse(t *testing.T, s string) *html.Node {
 
 // ours are the elements that pages may have; notes may add some harmless ones.
 var ours = strings.Fields("html head meta title link body a nav main header p h1 h2 h3 h4 h5 h6 div section dl dt dd code pre ul ol li " +
-	"table caption thead tbody tr th td span b small br strong em del hr blockquote article svg path")
+	"table caption thead tbody tr th td span b small br strong em del hr blockquote article svg path g text desc figure figcaption details summary i")
 
 func checkElements(t *testing.T, page string, root *html.Node) {
 	t.Helper()

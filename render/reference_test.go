@@ -265,7 +265,7 @@ func mainSections(t *testing.T, page string) document {
 		case n.Type == html.TextNode:
 			open = append(open, strings.ReplaceAll(n.Data, "\n", ""))
 			return true
-		case n.Type == html.ElementNode && n.Data == "h2" && text(n) == "How far to trust it":
+		case n.Type == html.ElementNode && n.Data == "h2" && text(n) == "Charts":
 			return false
 		case n.Type == html.ElementNode && n.Data == "tr":
 			flush()

@@ -14,37 +14,48 @@ import (
 
 var property = regexp.MustCompile(`--([a-z0-9-]+): (#[0-9a-f]{6});`)
 
+// style returns the style sheet as it is served.
+func style(t *testing.T) string {
+	t.Helper()
+	var css string
+	for _, name := range []string{"colours.css", "style.css", "chart.css"} {
+		b, err := templates.FS.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		css += string(b)
+	}
+	return css
+}
+
+var roots = regexp.MustCompile(`(?s)(@media [^{]*\{\s*)?:root \{(.*?)\}`)
+
 // themes reads the colours of each theme from the style sheet.
 func themes(t *testing.T) map[string]map[string]string {
 	t.Helper()
-	b, err := templates.FS.ReadFile("style.css")
-	if err != nil {
-		t.Fatal(err)
+	light, dark, print := map[string]string{}, map[string]string{}, map[string]string{}
+	blocks := map[string]int{}
+	for _, m := range roots.FindAllStringSubmatch(style(t), -1) {
+		media := strings.TrimRight(m[1], "{ \n")
+		theme, ok := map[string]map[string]string{"": light, "@media screen and (prefers-color-scheme: dark)": dark, "@media print": print}[media]
+		if !ok {
+			t.Fatalf("style sheet: colours for %q", media)
+		}
+		blocks[media]++
+		for _, c := range property.FindAllStringSubmatch(m[2], -1) {
+			theme[c[1]] = c[2]
+		}
 	}
-	css := string(b)
-	colours := func(css string, base map[string]string) map[string]string {
-		_, rest, ok := strings.Cut(css, ":root {")
-		block, _, ok2 := strings.Cut(rest, "}")
-		if !ok || !ok2 {
-			t.Fatal("style.css: no :root block")
-		}
+	if len(blocks) != 3 {
+		t.Fatalf("style sheet: colours for %v, want for light, dark and print", blocks)
+	}
+	over := func(base, colours map[string]string) map[string]string {
 		c := maps.Clone(base)
-		for _, m := range property.FindAllStringSubmatch(block, -1) {
-			c[m[1]] = m[2]
-		}
+		maps.Copy(c, colours)
 		return c
 	}
-	_, dark, ok := strings.Cut(css, "@media (prefers-color-scheme: dark)")
-	_, print, ok2 := strings.Cut(css, "@media print")
-	if !ok || !ok2 {
-		t.Fatal("style.css: no dark theme, or no print")
-	}
-	light := colours(css, map[string]string{})
-	night := colours(dark, light)
-	return map[string]map[string]string{
-		"light": light, "dark": night,
-		"print from light": colours(print, light), "print from dark": colours(print, night),
-	}
+	// On paper the dark theme does not apply.
+	return map[string]map[string]string{"light": light, "dark": over(light, dark), "print": over(light, print)}
 }
 
 // luminance is WCAG's relative luminance of "#rrggbb".
@@ -75,12 +86,20 @@ func contrast(t *testing.T, a, b string) float64 {
 func TestTextHasEnoughContrast(t *testing.T) {
 	pairs := [][2]string{
 		{"ink", "page"}, {"ink", "card"}, {"ink", "code"}, {"soft", "page"}, {"soft", "card"}, {"soft", "code"},
-		{"link", "page"}, {"link", "card"}, {"link", "code"}, {"off-ink", "off"}, {"off-ink", "hatch"}, {"off-ink", "page"}, {"off-ink", "code"},
+		{"stall", "card"}, {"link", "page"}, {"link", "card"}, {"link", "code"}, {"off-ink", "off"}, {"off-ink", "hatch"}, {"off-ink", "page"}, {"off-ink", "code"},
+	}
+	for i := range 6 { // names of lines
+		pairs = append(pairs, [2]string{fmt.Sprint("c", i), "card"})
 	}
 	for i := range 10 {
 		pairs = append(pairs, [2]string{fmt.Sprint("t", i), fmt.Sprint("s", i)})
 	}
 	for theme, colours := range themes(t) {
+		for _, p := range [][2]string{{"c0", "page"}, {"soft", "page"}, {"stall", "page"}} { // bars of a timeline on its window
+			if c := contrast(t, colours[p[0]], colours[p[1]]); c < 3 {
+				t.Errorf("%s: bars in --%s on --%s have a contrast of %.2f, want 3", theme, p[0], p[1], c)
+			}
+		}
 		for _, p := range pairs {
 			text, ground := colours[p[0]], colours[p[1]]
 			if text == "" || ground == "" {
@@ -91,7 +110,7 @@ func TestTextHasEnoughContrast(t *testing.T) {
 				t.Errorf("%s: --%s on --%s has a contrast of %.2f, want 4.5", theme, p[0], p[1], c)
 			}
 		}
-		if c := contrast(t, colours["focus"], colours["page"]); theme != "print from light" && theme != "print from dark" && c < 3 {
+		if c := contrast(t, colours["focus"], colours["page"]); theme != "print" && c < 3 {
 			t.Errorf("%s: the focus ring has a contrast of %.2f, want 3", theme, c)
 		}
 	}
@@ -110,16 +129,14 @@ func TestSpeedColoursGoOneWay(t *testing.T) {
 
 // The page's policy lets nothing in from elsewhere; the style sheet must not ask.
 func TestStyleSheetLoadsNothing(t *testing.T) {
-	b, err := templates.FS.ReadFile("style.css")
-	if err != nil {
-		t.Fatal(err)
-	}
+	css := style(t)
 	for _, bad := range []string{"url(", "@import", "@font-face", "http"} {
-		if strings.Contains(string(b), bad) {
-			t.Errorf("style.css has %q", bad)
+		if strings.Contains(css, bad) {
+			t.Errorf("the style sheet has %q", bad)
 		}
 	}
-	if len(b) > 12<<10 {
-		t.Errorf("style.css has %d bytes, want 12 KiB at most", len(b))
+	t.Logf("style sheet: %d bytes, %d compressed", len(css), zipped(css))
+	if len(css) > 18<<10 || zipped(css) > 5<<10 {
+		t.Errorf("the style sheet has %d bytes, %d compressed, want 18 KiB and 5 KiB at most", len(css), zipped(css))
 	}
 }

@@ -41,13 +41,18 @@ type runView struct {
 	EngineLine string
 	PlanLine   string
 	Facts      []factList // hardware, engine, run
-	Command    string     // launch command
+	Command    []string   // launch command: the part before its first flag, then each flag
 	Prefill    []card
 	Matrix     *matrix
 	Legend     string // sentences of the statuses that occur
 	Sentence   string // about TTFT
 	Rows       []measurement
 
+	Charts   []drawing
+	Pictures bool // the drawings lie beside the document
+	Gaps     []gapRow
+
+	Checks    []check
 	Trust     []string // sentences
 	Discarded []discarded
 	Requests  []requestsOf
@@ -84,7 +89,7 @@ type fact struct {
 
 // A card is one prefill context. Status is empty when it is Valid, and then
 // only has it numbers.
-type card struct{ Context, Rate, TTFT, Status, Slug string }
+type card struct{ ID, Context, Rate, TTFT, Status, Slug string }
 
 type matrix struct {
 	Concurrency []string
@@ -98,6 +103,7 @@ type matrixRow struct {
 
 // A matrixCell holds numbers, or the word of a status that is not Valid.
 type matrixCell struct {
+	ID           string // anchor of its measurement; empty where none was planned
 	Total, TTFT  string
 	Status, Slug string
 	Step         int // colour, 0 … speedSteps − 1; only with numbers
@@ -146,12 +152,16 @@ func newRunView(in Input, raw string, twins bool) (*runView, error) {
 		EngineLine: join(" · ", factValue(m.Engine.Name), factValue(m.Engine.Version), factValue(m.Engine.Quantization)),
 		PlanLine:   planLine(run, labels),
 		Facts:      mainFacts(m),
-		Command:    visible(launchCommand(m.Engine)),
+		Command:    launchCommand(m.Engine),
 		Prefill:    cards(run, labels),
 		Matrix:     newMatrix(run, labels),
 		Legend:     legend(run),
 		Sentence:   ttftSentence,
 		Rows:       measurements(run, labels),
+		Charts:     runDrawings(run, labels),
+		Gaps:       gapRows(run, labels),
+		Pictures:   twins,
+		Checks:     checks(run, labels),
 		Trust:      trust(run),
 		Discarded:  discards(run, labels),
 		Requests:   allRequests(run, labels),
@@ -448,21 +458,25 @@ func capitalised(s string) string {
 	return string(unicode.ToUpper(r)) + s[n:]
 }
 
-func launchCommand(e runlog.Engine) string {
+func launchCommand(e runlog.Engine) []string {
 	if e.LaunchCommand == nil {
-		return ""
+		return nil
 	}
 	var environment map[string]string
 	if e.Environment != nil {
 		environment = e.Environment.Variables
 	}
-	return shell.Line(e.LaunchCommand.Args, environment)
+	var parts []string
+	for _, p := range shell.Parts(e.LaunchCommand.Args, environment) {
+		parts = append(parts, visible(p))
+	}
+	return parts
 }
 
 func cards(run *ingest.Run, labels map[int32]string) []card {
 	var list []card
 	for _, c := range phaseCells(run, runlog.PhasePrefill) {
-		k := card{Context: labels[c.ContextTokens]}
+		k := card{ID: cellID(c, labels), Context: labels[c.ContextTokens]}
 		if c.Status == ingest.Valid {
 			k.Rate = format.TokPerSWhole(value(c.Figures.PrefillTokPerS))
 			k.TTFT = format.Millis(value(c.Figures.TTFTUs))
@@ -496,7 +510,7 @@ func newMatrix(run *ingest.Run, labels map[int32]string) *matrix {
 	for _, t := range distinct(cells, contextOf) {
 		row := matrixRow{Context: labels[t]}
 		for _, n := range columns {
-			row.Cells = append(row.Cells, newMatrixCell(byPlace[at{t, n}], scale))
+			row.Cells = append(row.Cells, newMatrixCell(byPlace[at{t, n}], scale, labels))
 		}
 		m.Rows = append(m.Rows, row)
 	}
@@ -504,15 +518,16 @@ func newMatrix(run *ingest.Run, labels map[int32]string) *matrix {
 }
 
 // newMatrixCell returns an em dash for a place that was not planned.
-func newMatrixCell(c *ingest.Cell, scale speedScale) matrixCell {
+func newMatrixCell(c *ingest.Cell, scale speedScale, labels map[int32]string) matrixCell {
 	switch {
 	case c == nil:
 		return matrixCell{Status: format.Unknown, Slug: "none"}
 	case c.Status != ingest.Valid:
-		return matrixCell{Status: c.Status.String(), Slug: c.Status.Slug()}
+		return matrixCell{ID: cellID(c, labels), Status: c.Status.String(), Slug: c.Status.Slug()}
 	}
 	total := value(c.Figures.TotalTokPerS)
 	return matrixCell{
+		ID:    cellID(c, labels),
 		Total: format.TokPerS(total),
 		TTFT:  format.Millis(value(c.Figures.TTFTUs)) + " TTFT",
 		Step:  scale.step(total),
@@ -597,6 +612,7 @@ func measurements(run *ingest.Run, labels map[int32]string) []measurement {
 	for i, c := range cells {
 		f := results(c)
 		r := measurement{
+			ID:           cellID(c, labels),
 			Begins:       i > 0 && (cells[i-1].Phase != c.Phase || c.Phase == runlog.PhaseDecode && cells[i-1].ContextTokens != c.ContextTokens),
 			Phase:        phaseName(c.Phase),
 			Context:      labels[c.ContextTokens],
@@ -612,10 +628,7 @@ func measurements(run *ingest.Run, labels map[int32]string) []measurement {
 			OutputTokens: format.Unknown,
 			Measured:     format.Unknown,
 		}
-		if c.Phase == runlog.PhasePrefill {
-			r.ID = "prefill-" + r.Context
-		} else {
-			r.ID = "d-" + r.Context + "-" + r.Concurrency
+		if c.Phase == runlog.PhaseDecode {
 			r.PerRequest = format.TokPerS(value(f.PerRequestTokPerS))
 			r.Between = format.Millis1(value(f.BetweenTokensUs))
 			r.Active = format.One(value(f.ActiveRequests))

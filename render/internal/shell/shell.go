@@ -23,17 +23,36 @@ var (
 	assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 )
 
+// Parts returns the words of a Line in parts that are pleasant to break
+// between: what stands before the first flag, then each flag with its
+// values. Joined by spaces they are the Line; nil when that is empty.
+func Parts(args []string, environment map[string]string) []string {
+	var parts []string
+	for _, w := range lineWords(args, environment) {
+		if len(parts) == 0 || strings.HasPrefix(w, "-") {
+			parts = append(parts, w)
+		} else {
+			parts[len(parts)-1] += " " + w
+		}
+	}
+	return parts
+}
+
 // Line returns args as one line, with the environment's variables in front
 // as "env NAME=value …", sorted by name. Variables that args itself sets by
 // way of a leading env are not repeated. A single argument with spaces is
 // taken for a whole command line and returned as it is. The result has no
 // control characters and no line breaks; it is empty when args is.
 func Line(args []string, environment map[string]string) string {
+	return strings.Join(lineWords(args, environment), " ")
+}
+
+func lineWords(args []string, environment map[string]string) []string {
 	if len(args) == 0 {
-		return ""
+		return nil
 	}
 	if len(args) == 1 && strings.ContainsAny(args[0], " \t") && !hasControl(args[0]) && len(environment) == 0 {
-		return args[0]
+		return args
 	}
 	var set, words []string
 	if args[0] == "env" {
@@ -63,7 +82,7 @@ func Line(args []string, environment map[string]string) string {
 	for _, a := range args {
 		words = append(words, Quote(a))
 	}
-	return strings.Join(words, " ")
+	return words
 }
 
 func quoteValue(v string) string {

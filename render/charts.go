@@ -1,0 +1,328 @@
+package render
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strings"
+
+	"speedmatrix/ingest"
+	"speedmatrix/ingest/runlog"
+	"speedmatrix/render/internal/chart"
+	"speedmatrix/render/internal/format"
+)
+
+// This file draws: from a run to the figures of package chart. Only Valid
+// measurements are drawn.
+
+// A drawing is a chart with its caption. Its numbers are in the tables of
+// the same page.
+type drawing struct {
+	ID, Title, Sub string
+	File           string // name of its own file, where it has one
+	SVG            template.HTML
+	Alt            string
+}
+
+func newDrawing(h chart.Head, sub string, svg []byte) []drawing {
+	if svg == nil {
+		return nil
+	}
+	// Package chart escapes all text and writes nothing else that is foreign.
+	return []drawing{{h.ID, h.Title, sub, h.ID + ".svg", template.HTML(svg), h.Title + ". " + sub}}
+}
+
+// file returns the drawing as a file of its own, which follows the theme by itself.
+func (d drawing) file() []byte {
+	css := newAsset("", "", "colours.css", "chart.css").data
+	return chart.File([]byte(d.SVG), string(css))
+}
+
+// runDrawings returns the drawings of a run's page; none where nothing was
+// measured.
+func runDrawings(run *ingest.Run, labels map[int32]string) []drawing {
+	return slices.Concat(
+		perRequestDrawing(run, labels), totalDrawing(run, labels), ttftDrawing(run, labels),
+		sizingDrawing(run, labels), gapsDrawing(run, labels), prefillDrawing(run, labels),
+	)
+}
+
+// validByContext returns the Valid decode cells of each planned context. A
+// context without any keeps its place, so that it keeps its colour and its
+// mark in every drawing.
+func validByContext(run *ingest.Run) (contexts []int32, cells map[int32][]*ingest.Cell) {
+	decode := phaseCells(run, runlog.PhaseDecode)
+	cells = map[int32][]*ingest.Cell{}
+	for _, c := range decode {
+		if c.Status == ingest.Valid {
+			cells[c.ContextTokens] = append(cells[c.ContextTokens], c)
+		}
+	}
+	return distinct(decode, contextOf), cells
+}
+
+// contextLines returns a line for each planned context, broken where a
+// measurement is not Valid; the text of a point is its number of requests.
+func contextLines(run *ingest.Run, labels map[int32]string, point func(c *ingest.Cell) (x, y float64, text string)) []chart.Series {
+	var list []chart.Series
+	missing := false // since the last point of this context
+	for _, c := range phaseCells(run, runlog.PhaseDecode) {
+		label := labels[c.ContextTokens]
+		if len(list) == 0 || list[len(list)-1].Label != label {
+			list = append(list, chart.Series{Label: label})
+		}
+		s := &list[len(list)-1]
+		x, y, text := point(c)
+		if c.Status != ingest.Valid || math.IsNaN(x) || math.IsNaN(y) {
+			missing = true
+			continue
+		}
+		s.Points = append(s.Points, chart.Point{X: x, Y: y, Title: label + " context, " + atOnce(c.Concurrency) + ": " + text, Text: plain(c.Concurrency), Apart: missing})
+		missing = false
+	}
+	return list
+}
+
+// keepTexts leaves the numbers of requests at the points of one line only.
+func keepTexts(list []chart.Series, of int) {
+	for i := range list {
+		for j := range list[i].Points {
+			if i != of {
+				list[i].Points[j].Text = ""
+			}
+		}
+	}
+}
+
+// ends says where each line begins and ends, in words.
+func ends(list []chart.Series) string {
+	var sentences []string
+	for _, s := range list {
+		switch n := len(s.Points); {
+		case n == 1:
+			sentences = append(sentences, s.Points[0].Title+".")
+		case n > 1:
+			last := s.Points[n-1].Title
+			sentences = append(sentences, s.Points[0].Title+"; "+strings.TrimPrefix(last, s.Label+" context, ")+".")
+		}
+	}
+	return strings.Join(sentences, " ")
+}
+
+func concurrencyAxis(run *ingest.Run) chart.Axis {
+	a := chart.Axis{Name: "requests at once", Log: true}
+	for _, n := range distinct(phaseCells(run, runlog.PhaseDecode), concurrencyOf) {
+		a.Ticks = append(a.Ticks, chart.Tick{Value: float64(n), Label: plain(n)})
+	}
+	return a
+}
+
+// byConcurrency draws one figure of every Valid cell over the concurrency.
+func byConcurrency(run *ingest.Run, labels map[int32]string, id, title, sub string, y chart.Axis, figure func(*ingest.Cell) ingest.Stat, text func(float64) string) []drawing {
+	l := chart.Lines{
+		X: concurrencyAxis(run), Y: y,
+		Series: contextLines(run, labels, func(c *ingest.Cell) (float64, float64, string) {
+			v := value(figure(c))
+			return float64(c.Concurrency), v, text(v)
+		}),
+	}
+	keepTexts(l.Series, -1)
+	l.Head = chart.Head{ID: id, Title: title, Desc: "A line for each context length. " + ends(l.Series)}
+	return newDrawing(l.Head, sub, l.SVG())
+}
+
+func tokPerS(v float64) string { return format.TokPerS(v) + " tok/s" }
+
+func perRequestDrawing(run *ingest.Run, labels map[int32]string) []drawing {
+	return byConcurrency(run, labels, "chart-per-request", "Speed of one request", "How fast one reader gets tokens, with more requests beside it.",
+		chart.Axis{Name: "tok/s per request"}, func(c *ingest.Cell) ingest.Stat { return c.Figures.PerRequestTokPerS }, tokPerS)
+}
+
+func totalDrawing(run *ingest.Run, labels map[int32]string) []drawing {
+	return byConcurrency(run, labels, "chart-total", "Speed of the server", "What all requests together get. Flat: the server is full.",
+		chart.Axis{Name: "total tok/s", Log: true}, func(c *ingest.Cell) ingest.Stat { return c.Figures.TotalTokPerS }, tokPerS)
+}
+
+func ttftDrawing(run *ingest.Run, labels map[int32]string) []drawing {
+	return byConcurrency(run, labels, "chart-ttft", "Time to first token", "With the prompt in the server's cache, so mostly without prefill.",
+		chart.Axis{Name: "TTFT", Log: true, Unit: chart.Micros}, func(c *ingest.Cell) ingest.Stat { return c.Figures.TTFTUs }, format.Millis)
+}
+
+// sizingDrawing is the picture by which a server is sized: what one user
+// gets against what the server gives in all.
+func sizingDrawing(run *ingest.Run, labels map[int32]string) []drawing {
+	l := chart.Lines{
+		X: chart.Axis{Name: "tok/s per request", Log: true}, Y: chart.Axis{Name: "total tok/s", Log: true}, Right: true,
+		Series: contextLines(run, labels, func(c *ingest.Cell) (float64, float64, string) {
+			x, y := value(c.Figures.PerRequestTokPerS), value(c.Figures.TotalTokPerS)
+			return x, y, format.TokPerS(x) + " per request, " + format.TokPerS(y) + " in all"
+		}),
+	}
+	longest := -1
+	for i, x := range l.Series {
+		if longest < 0 || len(x.Points) > len(l.Series[longest].Points) {
+			longest = i
+		}
+	}
+	keepTexts(l.Series, longest)
+	l.Head = chart.Head{ID: "chart-sizing", Title: "One request against all",
+		Desc: "A line for each context length; its points are numbers of requests at once. " + ends(l.Series)}
+	return newDrawing(l.Head, "Choose the speed that a reader needs, and read how much the server then gives in all. Numbers are requests at once.", l.SVG())
+}
+
+func prefillDrawing(run *ingest.Run, labels map[int32]string) []drawing {
+	l := chart.Lines{X: chart.Axis{Name: "context", Log: true}, Y: chart.Axis{Name: "prompt tok/s"}}
+	var s chart.Series
+	cells := phaseCells(run, runlog.PhasePrefill)
+	for _, t := range distinct(cells, contextOf) {
+		l.X.Ticks = append(l.X.Ticks, chart.Tick{Value: float64(t), Label: labels[t]})
+	}
+	for _, c := range cells {
+		if v := value(c.Figures.PrefillTokPerS); c.Status == ingest.Valid && !math.IsNaN(v) {
+			s.Points = append(s.Points, chart.Point{X: float64(c.ContextTokens), Y: v, Text: format.TokPerSWhole(v),
+				Title: labels[c.ContextTokens] + " context: " + format.TokPerSWhole(v) + " tok/s"})
+		}
+	}
+	l.Series = []chart.Series{s}
+	l.Head = chart.Head{ID: "chart-prefill", Title: "Prefill speed", Desc: "One line over the context length. " + ends(l.Series)}
+	return newDrawing(l.Head, "How fast a prompt is read that no cache holds.", l.SVG())
+}
+
+func gapsDrawing(run *ingest.Run, labels map[int32]string) []drawing {
+	b := chart.Boxes{X: "requests at once", Y: chart.Axis{Name: "gap between events", Log: true, Unit: chart.Micros}}
+	contexts, cells := validByContext(run)
+	for _, t := range contexts {
+		b.Series = append(b.Series, labels[t])
+	}
+	var medians []string
+	for _, n := range distinct(phaseCells(run, runlog.PhaseDecode), concurrencyOf) {
+		g := chart.Group{Label: plain(n)}
+		for i, t := range contexts {
+			for _, c := range cells[t] {
+				if p := c.Spread.GapUs; c.Concurrency == n && p.P50.Known() {
+					title := fmt.Sprintf("%s context, %s: half of the gaps lie in %s … %s, median %s, p99 %s", labels[t], atOnce(n),
+						format.Millis1(value(p.P25)), format.Millis1(value(p.P75)), format.Millis1(value(p.P50)), format.Millis1(value(p.P99)))
+					g.Boxes = append(g.Boxes, chart.Box{Series: i, P5: visibleGap(p.P5), P25: visibleGap(p.P25), P50: visibleGap(p.P50),
+						P75: visibleGap(p.P75), P95: visibleGap(p.P95), P99: visibleGap(p.P99), Title: title})
+					if i == 0 {
+						medians = append(medians, atOnce(n)+" "+format.Millis1(value(p.P50)))
+					}
+				}
+			}
+		}
+		b.Groups = append(b.Groups, g)
+	}
+	desc := "Boxes for each number of requests at once and context length."
+	if len(medians) > 0 {
+		desc += " Medians at " + b.Series[0] + " context: " + strings.Join(medians, ", ") + "."
+	}
+	b.Head = chart.Head{ID: "chart-gaps", Title: "Gaps between events", Desc: desc}
+	return newDrawing(b.Head, "Boxes hold half of the gaps, with the median; whiskers reach from p5 to p95, × is p99. Contexts stand from left to right.", b.SVG())
+}
+
+// visibleGap returns a gap in microseconds for a logarithmic axis: events
+// that one read completed have a gap of 0, which is drawn as 10 µs.
+func visibleGap(s ingest.Stat) float64 { return max(value(s), 10) }
+
+// streamsDrawing draws the streams of a cell over time.
+func streamsDrawing(c *ingest.Cell, id, name string) []drawing {
+	t := c.Timeline
+	if c.Status != ingest.Valid || t == nil || c.WindowOpenUs == nil || c.WindowCloseUs == nil {
+		return nil
+	}
+	seconds := func(us int64) float64 { return float64(us-*c.WindowOpenUs) / 1e6 }
+	length := seconds(*c.WindowCloseUs)
+	h := chart.Head{ID: id + "-streams", Title: "Streams of " + name}
+	stall := ""
+	if t.StallUs > 0 {
+		stall = ", half-thick: no token for more than " + format.Millis(float64(t.StallUs))
+	}
+	waited, stalled := share(t.Streams[ingest.Waiting][:], c.Concurrency), share(t.Streams[ingest.Stalled][:], c.Concurrency)
+	h.Desc = fmt.Sprintf("In the window, streams waited for a first token %s of the time and stalled %s of it.", waited, stalled)
+	if t.Spans != nil {
+		s := chart.Streams{Head: h, From: seconds(t.FromUs), To: seconds(t.ToUs), Close: length, Rows: int(c.Concurrency)}
+		for _, b := range t.Spans {
+			s.Bars = append(s.Bars, chart.Bar{Row: int(b.Stream), State: drawnState(b.State), From: seconds(b.FromUs), To: seconds(b.ToUs)})
+		}
+		return captioned("Streams", newDrawing(h, "Thick: tokens arrive; thin: waiting for the first one"+stall+".", s.SVG()))
+	}
+	s := chart.Stack{Head: h, Length: length, Total: float64(c.Concurrency)}
+	for _, l := range []struct {
+		label string
+		state ingest.StreamState
+	}{{"tokens", ingest.Delivering}, {"stalled", ingest.Stalled}, {"waiting", ingest.Waiting}} {
+		s.Layers = append(s.Layers, chart.Layer{Label: l.label, State: drawnState(l.state), Values: t.Streams[l.state][:]})
+	}
+	sub := "How many streams are waiting for their first token, or receive tokens"
+	if t.StallUs > 0 {
+		sub += ", or have had none for more than " + format.Millis(float64(t.StallUs))
+	}
+	return captioned("Streams", newDrawing(h, sub+".", s.SVG()))
+}
+
+func share(streams []float64, of int32) string {
+	sum := 0.0
+	for _, v := range streams {
+		sum += v
+	}
+	return format.One(100*sum/float64(len(streams))/float64(of)) + " %"
+}
+
+func drawnState(s ingest.StreamState) chart.State {
+	switch s {
+	case ingest.Waiting:
+		return chart.Waits
+	case ingest.Stalled:
+		return chart.Stalls
+	}
+	return chart.Delivers
+}
+
+// ratesDrawing draws the rate of a cell over its window.
+func ratesDrawing(c *ingest.Cell, id, name string) []drawing {
+	t := c.Timeline
+	if c.Status != ingest.Valid || t == nil || t.TokPerS == nil || c.WindowOpenUs == nil {
+		return nil
+	}
+	total := value(c.Figures.TotalTokPerS)
+	s := chart.Steps{
+		Y: chart.Axis{Name: "total tok/s"}, Length: value(c.Figures.WindowUs) / 1e6, Values: t.TokPerS, Mean: total,
+		Text: "whole window " + format.TokPerS(total),
+	}
+	s.To = s.Length
+	if t.Spans != nil { // the axis of the streams above it
+		s.From = float64(t.FromUs-*c.WindowOpenUs) / 1e6
+	}
+	lowest, highest := math.Inf(1), math.Inf(-1)
+	for _, v := range t.TokPerS {
+		lowest, highest = min(lowest, v), max(highest, v)
+	}
+	s.Head = chart.Head{ID: id + "-rate", Title: "tok/s over the window of " + name,
+		Desc: fmt.Sprintf("%d equal parts of the window have between %s and %s; the whole has %s.", len(t.TokPerS), format.TokPerS(lowest), format.TokPerS(highest), tokPerS(total))}
+	return captioned("Speed over the window", newDrawing(s.Head, fmt.Sprintf("%d equal parts, %s to %s tok/s.", len(t.TokPerS), format.TokPerS(lowest), format.TokPerS(highest)), s.SVG()))
+}
+
+// captioned gives a drawing another title for those who see it.
+func captioned(title string, list []drawing) []drawing {
+	for i := range list {
+		list[i].Title = title
+	}
+	return list
+}
+
+// A gapRow is the percentiles of the gaps of one Valid decode cell.
+type gapRow struct{ Context, Concurrency, N, P5, P25, P50, P75, P95, P99 string }
+
+func gapRows(run *ingest.Run, labels map[int32]string) []gapRow {
+	var rows []gapRow
+	for _, c := range phaseCells(run, runlog.PhaseDecode) {
+		p := c.Spread.GapUs
+		if c.Status != ingest.Valid || !p.P50.Known() {
+			continue
+		}
+		f := func(s ingest.Stat) string { return format.Millis1(value(s)) }
+		rows = append(rows, gapRow{labels[c.ContextTokens], plain(c.Concurrency), format.Int(int64(p.P50.N)), f(p.P5), f(p.P25), f(p.P50), f(p.P75), f(p.P95), f(p.P99)})
+	}
+	return rows
+}

@@ -1,0 +1,202 @@
+package render_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/xml"
+	"errors"
+	"io"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"speedmatrix/ingest"
+)
+
+// zipped returns the size of s as it travels.
+func zipped(s string) int {
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		panic(err)
+	}
+	w.Write([]byte(s))
+	w.Close()
+	return b.Len()
+}
+
+// The pages of a run of the reference's size, with all drawings, stay light.
+func TestRunPagesAreLight(t *testing.T) {
+	for _, r := range references {
+		out := filepath.Join(site(t, openRun(t, r.shared(t))), "runs", r.name)
+		for _, p := range []struct {
+			file        string
+			raw, packed int // KiB
+		}{{"index.html", 120, 24}, {"cells.html", 420, 40}} {
+			s := read(t, out, p.file)
+			t.Logf("%s of %s: %.1f KiB, %.1f compressed", p.file, r.name, float64(len(s))/1024, float64(zipped(s))/1024)
+			if len(s) > p.raw<<10 || zipped(s) > p.packed<<10 {
+				t.Errorf("%s of %s: %d bytes, %d compressed, want %d KiB and %d KiB at most", p.file, r.name, len(s), zipped(s), p.raw, p.packed)
+			}
+		}
+	}
+}
+
+// elements returns the elements of a name below n.
+func elements(n *html.Node, name string) []*html.Node {
+	var list []*html.Node
+	for d := range n.Descendants() {
+		if d.Type == html.ElementNode && d.Data == name {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+func TestDrawingsSayWhatTheyShow(t *testing.T) {
+	out := filepath.Join(site(t, openRun(t, references[1].shared(t))), "runs", references[1].name)
+	for file, want := range map[string]int{"index.html": 6, "cells.html": 2 * 39} { // 39 Valid decode measurements
+		drawings := 0
+		for _, svg := range elements(parse(t, read(t, out, file)), "svg") {
+			if attribute(svg, "role") != "img" {
+				continue
+			}
+			drawings++
+			names := strings.Fields(attribute(svg, "aria-labelledby"))
+			first, second := svg.FirstChild, svg.FirstChild.NextSibling
+			if len(names) != 2 || first.Data != "title" || attribute(first, "id") != names[0] || text(first) == "" ||
+				second.Data != "desc" || attribute(second, "id") != names[1] || text(second) == "" {
+				t.Errorf("%s: drawing %q has no title and description of its own", file, attribute(svg, "aria-labelledby"))
+			}
+		}
+		if drawings != want {
+			t.Errorf("%s has %d drawings, want %d", file, drawings, want)
+		}
+	}
+}
+
+// Every drawing of the page is a file as well, for Markdown: XML that stands
+// alone, loads nothing and runs nothing.
+func TestDrawingsAreFiles(t *testing.T) {
+	out := filepath.Join(site(t, openRun(t, references[0].shared(t))), "runs", references[0].name)
+	files := 0
+	for name, content := range tree(t, out) {
+		if path.Ext(name) != ".svg" {
+			continue
+		}
+		files++
+		if !strings.Contains(read(t, out, "index.md"), "]("+name+")") {
+			t.Errorf("index.md does not show %s", name)
+		}
+		d := xml.NewDecoder(strings.NewReader(content))
+		for {
+			token, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			e, ok := token.(xml.StartElement)
+			if !ok {
+				continue
+			}
+			if !slices.Contains([]string{"svg", "style", "title", "desc", "g", "path", "text"}, e.Name.Local) || e.Name.Space != "http://www.w3.org/2000/svg" {
+				t.Errorf("%s: element %v", name, e.Name)
+			}
+			for _, a := range e.Attr {
+				if a.Name.Local == "style" || a.Name.Local == "href" || strings.HasPrefix(a.Name.Local, "on") {
+					t.Errorf("%s: attribute %s of %s", name, a.Name.Local, e.Name.Local)
+				}
+			}
+		}
+		if !strings.Contains(content, "prefers-color-scheme: dark") {
+			t.Errorf("%s does not follow the theme", name)
+		}
+	}
+	if files != 6 {
+		t.Errorf("got %d drawings, want 6", files)
+	}
+}
+
+func TestNothingMeasuredIsNotDrawn(t *testing.T) {
+	in := madeUpRun(t)
+	run := *in.Run
+	run.Prefill, run.Decode = slices.Clone(run.Prefill), slices.Clone(run.Decode)
+	for _, cells := range [][]ingest.Cell{run.Prefill, run.Decode} {
+		for i := range cells {
+			cells[i].Status = ingest.NotRun
+		}
+	}
+	in.Run = &run
+	out := filepath.Join(site(t, in), "runs", run.ID)
+	for _, file := range []string{"index.html", "cells.html"} {
+		page := read(t, out, file)
+		if strings.Contains(page, "<svg") {
+			t.Errorf("%s has a drawing", file)
+		}
+		if file == "index.html" && !strings.Contains(page, "No chart: no measurement is Valid.") {
+			t.Error("the page does not say why it has no chart")
+		}
+	}
+}
+
+// Each number leads to its evidence: the part of the page of measurements
+// has the file, its checksum, and the command that computes it again.
+func TestCellsLeadToTheirEvidence(t *testing.T) {
+	in := openRun(t, references[0].shared(t))
+	out := filepath.Join(site(t, in), "runs", references[0].name)
+	cells := parse(t, read(t, out, "cells.html"))
+	parts := map[string]*html.Node{}
+	for _, s := range elements(cells, "section") {
+		parts[attribute(s, "id")] = s
+	}
+	links := 0
+	for _, a := range elements(parse(t, read(t, out, "index.html")), "a") {
+		id, ok := strings.CutPrefix(attribute(a, "href"), "cells.html#")
+		if !ok {
+			continue
+		}
+		links++
+		if parts[id] == nil {
+			t.Errorf("%q leads nowhere", attribute(a, "href"))
+		}
+	}
+	if planned := len(in.Run.Manifest.Cells); links != planned || len(parts) != planned {
+		t.Errorf("%d links to %d parts, want %d of each", links, len(parts), planned)
+	}
+	for _, c := range in.Run.Decode {
+		if c.ContextTokens != 8192 || c.File == "" {
+			continue
+		}
+		n := strconv.Itoa(int(c.Concurrency))
+		part := text(parts["d-8K-"+n])
+		for _, want := range []string{c.SHA256, "inspect results/speculation --cell 8K:" + n, c.File, c.Status.String()} {
+			if !strings.Contains(part, want) {
+				t.Errorf("the part of 8K × %d has no %q", c.Concurrency, want)
+			}
+		}
+	}
+}
+
+// The list of requests is cut, and says so.
+func TestRequestListIsBounded(t *testing.T) {
+	in := openRun(t, references[1].shared(t))
+	out := filepath.Join(site(t, in), "runs", references[1].name)
+	for _, s := range elements(parse(t, read(t, out, "cells.html")), "section") {
+		if attribute(s, "id") != "d-8K-128" {
+			continue
+		}
+		rows := len(elements(elements(s, "details")[0], "tr")) - 1
+		if rows != 32 || !strings.Contains(text(s), "96 more are in the event file.") || !strings.Contains(text(s), "128 requests") {
+			t.Errorf("%d rows of 128 requests, want 32 and a word about the other 96", rows)
+		}
+		return
+	}
+	t.Error("no part of 8K × 128")
+}
