@@ -76,7 +76,7 @@ func NewEndpoint(u *url.URL, header http.Header) (*Endpoint, error) {
 func (e *Endpoint) Plain() bool { return e.tls == nil }
 
 // A Conn is one connection to an endpoint, for one request after the other.
-// Only Close may be called from another goroutine.
+// Only Close and interrupt may be called from another goroutine.
 type Conn struct {
 	net.Conn
 	stamped *stampedReader // arrival times from the kernel; nil: the time after the read
@@ -127,6 +127,28 @@ func (c *Conn) read() ([]byte, arrival, error) {
 	}
 	n, err := c.Conn.Read(c.buf)
 	return c.buf[:n], arrival{at: time.Now()}, err
+}
+
+// interrupt makes a read or write in progress, and every later one, return.
+// Where the kernel tells arrival times, pending still reads what has arrived.
+// Elsewhere what is read later counts as arrived later, so that the
+// connection may as well be closed.
+func (c *Conn) interrupt() {
+	if c.stamped == nil {
+		c.Close()
+		return
+	}
+	c.SetDeadline(time.Unix(1, 0))
+}
+
+// pending reads what has arrived, whatever the deadline is. It does not wait:
+// without anything to read its error is os.ErrDeadlineExceeded.
+func (c *Conn) pending() ([]byte, arrival, error) {
+	if c.stamped == nil {
+		return nil, arrival{}, os.ErrDeadlineExceeded
+	}
+	n, a, err := c.stamped.pending(c.buf)
+	return c.buf[:n], a, err
 }
 
 // setIdle moves the read deadline to idle from now. Setting it costs more

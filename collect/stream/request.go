@@ -65,7 +65,8 @@ func (c *Client) Open(ctx context.Context) error {
 func (c *Client) Kernel() bool { return c.conn != nil && c.conn.Kernel() }
 
 // Stop makes the request in progress, and every later one, end as
-// cancelled by closing its connection. It does not wait.
+// cancelled by closing its connection. It does not wait. What the kernel says
+// has arrived by then is recorded still, however late it is read.
 func (c *Client) Stop() { c.cancel() }
 
 // Stopped reports whether Stop has been called.
@@ -110,7 +111,7 @@ func (c *Client) Do(ctx context.Context, body ...[]byte) (Outcome, error) {
 // attempt sends and reads one request. again asks for another attempt.
 func (c *Client) attempt(body [][]byte, mayRetry bool) (out Outcome, again bool) {
 	conn := c.conn
-	unhook := context.AfterFunc(c.stop, func() { conn.Close() })
+	unhook := context.AfterFunc(c.stop, conn.interrupt)
 	defer unhook()
 
 	x := exchange{rec: c.rec, lateness: c.lateness}
@@ -124,7 +125,7 @@ func (c *Client) attempt(body [][]byte, mayRetry bool) (out Outcome, again bool)
 		conn.SetReadDeadline(now.Add(time.Second))
 		conn.deadline = time.Time{}
 	}
-	err := x.read(conn, c.idle, writeErr == nil)
+	err := x.read(c.stop, conn, c.idle, writeErr == nil)
 	if err != nil && writeErr != nil && !x.resp.inBody {
 		err = writeErr
 	}
@@ -134,8 +135,9 @@ func (c *Client) attempt(body [][]byte, mayRetry bool) (out Outcome, again bool)
 		conn.Close()
 		c.conn = nil
 	}
+	broken := err != nil && writeErr == nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) // by the server
 	switch {
-	case c.stop.Err() != nil && err != nil && (x.resp.status == 0 || x.resp.status == 200):
+	case c.stop.Err() != nil && err != nil && !broken && (x.resp.status == 0 || x.resp.status == 200):
 		x.end(endCancelled, "")
 		return Cancelled, false
 	case err == nil:
@@ -158,6 +160,9 @@ func (c *Client) write(conn *Conn, body [][]byte) error {
 	head := fmt.Appendf(nil, "%s%d\r\n\r\n", c.endpoint.head, n)
 	bufs := append(net.Buffers{head}, body...)
 	conn.SetWriteDeadline(time.Now().Add(c.idle))
+	if c.stop.Err() != nil {
+		return net.ErrClosed // its interrupt may have come before the deadline above
+	}
 	_, err := bufs.WriteTo(conn.Conn) // one writev over plain TCP
 	return err
 }
@@ -195,9 +200,12 @@ func (x *exchange) begin(sent time.Time) {
 	x.now.at = sent
 }
 
-// read reads the response to its end. It returns nil when the request ended
-// by itself with [DONE].
-func (x *exchange) read(conn *Conn, idle time.Duration, setDeadline bool) error {
+// read reads the response to its end, or, once stop is done, what had
+// arrived by then. It returns nil when the request ended by itself with
+// [DONE], and os.ErrDeadlineExceeded when nothing came for too long or after
+// the stop.
+func (x *exchange) read(stop context.Context, conn *Conn, idle time.Duration, setDeadline bool) error {
+	var stopped time.Time // when that was seen
 	for {
 		if setDeadline {
 			wait := idle
@@ -212,7 +220,19 @@ func (x *exchange) read(conn *Conn, idle time.Duration, setDeadline bool) error 
 				return err
 			}
 		}
-		b, a, err := conn.read()
+		if stopped.IsZero() && stop.Err() != nil {
+			stopped = time.Now()
+		}
+		read := conn.read
+		if !stopped.IsZero() {
+			read = conn.pending
+		}
+		b, a, err := read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			// The deadline passed, but on a busy machine that does not mean
+			// that there was nothing to read.
+			b, a, err = conn.pending()
+		}
 		if len(b) > 0 {
 			x.reads++
 			x.bytes += int64(len(b))
@@ -232,6 +252,9 @@ func (x *exchange) read(conn *Conn, idle time.Duration, setDeadline bool) error 
 			if x.resp.done {
 				return x.finished()
 			}
+		}
+		if err == nil && !stopped.IsZero() && a.at.After(stopped) {
+			err = os.ErrDeadlineExceeded
 		}
 		if err == nil {
 			continue

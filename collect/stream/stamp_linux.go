@@ -83,7 +83,21 @@ func newStampedReader(c *net.TCPConn) *stampedReader {
 
 func (s *stampedReader) read(b []byte) (int, arrival, error) {
 	s.buf, s.n, s.oobn, s.err = b, 0, 0, nil
-	err := s.raw.Read(s.callback)
+	return s.result(s.raw.Read(s.callback))
+}
+
+// pending is read without waiting: its error is os.ErrDeadlineExceeded when
+// there is nothing to read.
+func (s *stampedReader) pending(b []byte) (int, arrival, error) {
+	s.buf, s.n, s.oobn, s.err = b, 0, 0, nil
+	err := s.raw.Control(func(fd uintptr) { s.callback(fd) })
+	if err == nil && s.err == unix.EAGAIN {
+		err = os.ErrDeadlineExceeded
+	}
+	return s.result(err)
+}
+
+func (s *stampedReader) result(err error) (int, arrival, error) {
 	now := bothClocks()
 	if err == nil && s.err != nil {
 		err = os.NewSyscallError("recvmsg", s.err)

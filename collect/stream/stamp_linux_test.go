@@ -1,9 +1,13 @@
 package stream
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
+	"io"
 	"net"
 	"net/url"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -113,6 +117,45 @@ func TestTheFirstReadOfANewConnectionHasAKernelTime(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(e)
+}
+
+// On a busy machine a stream is stopped while events that have arrived wait
+// to be read.
+func TestWhatHasArrivedBeforeTheStopIsRecorded(t *testing.T) {
+	client, server := net.Conn(nil), net.Conn(nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if server, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	conn := &Conn{Conn: client, stamped: newStampedReader(client.(*net.TCPConn)), buf: make([]byte, 64<<10)}
+	if !conn.Kernel() {
+		t.Fatal("no kernel times")
+	}
+	rec := NewRecording(time.Now())
+	x := exchange{rec: rec, lateness: &Lateness{}}
+	x.begin(time.Now())
+	events := "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n"
+	if _, err := io.WriteString(server, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+events+events); err != nil {
+		t.Fatal(err)
+	}
+	stop, cancel := context.WithCancel(t.Context())
+	cancel()
+	conn.interrupt()
+	if _, _, err := conn.read(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read after the stop: %v, want %v", err, os.ErrDeadlineExceeded)
+	}
+	if err := x.read(stop, conn, time.Minute, true); !errors.Is(err, os.ErrDeadlineExceeded) || len(rec.events) != 2 {
+		t.Errorf("%d events recorded, error %v; want 2 and %v", len(rec.events), err, os.ErrDeadlineExceeded)
+	}
 }
 
 func TestKernelTimeRefusesDamage(t *testing.T) {

@@ -18,3 +18,7 @@ func newStampedReader(*net.TCPConn) *stampedReader { return nil }
 func (*stampedReader) read([]byte) (int, arrival, error) {
 	panic("internal error: no kernel arrival times on this system")
 }
+
+func (*stampedReader) pending([]byte) (int, arrival, error) {
+	panic("internal error: no kernel arrival times on this system")
+}
