@@ -509,7 +509,7 @@ func TestCase_BR088(t *testing.T) {
 			t.Errorf("%s: run.json has %q, want %q", tt.command, got, tt.args)
 		}
 		page, md := pagesOf(t, rendered(t, c.dir), filepath.Base(c.dir))
-		if !strings.Contains(page, "<code>"+html.EscapeString(tt.page)+"</code>") {
+		if !strings.Contains(seen(t, page, "code"), tt.page+"\n") {
 			t.Errorf("%s: the page does not show %q", tt.command, tt.page)
 		}
 		if !strings.Contains(md, "\n"+tt.page+"\n") {
