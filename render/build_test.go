@@ -39,8 +39,12 @@ func launchAt(i int) launch {
 	hardware := []string{"NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA H200"}
 	return launch{
 		i: i, model: models[i%len(models)], hardware: hardware[i/len(models)%len(hardware)],
-		version: fmt.Sprintf("0.21.1rc1.dev%d+g%07x", 400+i/10, i/10*7919),
+		version: fmt.Sprintf("0.21.1rc1.dev%d+g%s", 400+i/10, commitOf(i)[:9]),
 	}
+}
+
+func commitOf(i int) string {
+	return fmt.Sprintf("%012x%028x", 0x73a5831127a9+int64(i/10)*7919e9%(1<<47), i)
 }
 
 func (l launch) id() string { return fmt.Sprintf("run-%04d", l.i) }
@@ -62,7 +66,7 @@ func (l launch) write(t testing.TB, root string) string {
 		Model:     runlog.Model{Repository: l.model, ServedName: path.Base(l.model), Revision: "main"},
 		Hardware:  runlog.Hardware{Type: "Discrete GPU", OS: "linux", GPUs: []runlog.GPU{{Name: l.hardware, VRAMBytes: vram, Driver: fmt.Sprintf("58%d.10", l.i/60)}}},
 		Engine: runlog.Engine{
-			Name: fact("vllm"), Version: fact(l.version), Commit: fact(fmt.Sprintf("%040x", 0x73a5831127a9+int64(l.i/10)*7919)),
+			Name: fact("vllm"), Version: fact(l.version), Commit: fact(commitOf(l.i)),
 			Quantization: fact("BF16"), Repository: fact("github.com/vllm-project/vllm"),
 			LaunchCommand: &runlog.Command{Args: []string{"vllm", "serve", l.model, "--port", strconv.Itoa(8000 + l.i), "--max-model-len", "40960"}, Source: runlog.FromProcess},
 		},
@@ -86,7 +90,7 @@ func (l launch) write(t testing.TB, root string) string {
 		case k.ContextTokens == 8192 && k.Concurrency == 8 && l.i%3 == 0:
 			target.status = ingest.Looped
 		default:
-			target.perRequest = float64(int(1600*factor/(1+c/16))) / 10
+			target.perRequest = float64(int(900*factor/(1+c/16))) / 10
 			target.betweenMs = 1000 / target.perRequest
 			target.active, target.measuredS = c, 30
 			target.outputTokens = float64(int(target.perRequest*30) * int(c))

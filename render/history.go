@@ -175,7 +175,7 @@ func trendTables(runs []*summary, labels map[int32]string, root string) []trendT
 		for _, r := range slices.Backward(shown) {
 			row := trendRow{
 				URL: root + escapePath(runPath(r)), Date: r.Started.Format(time.DateOnly),
-				Version: cmp.Or(r.Version, format.Unknown), Commit: cmp.Or(r.Commit, format.Unknown),
+				Version: cmp.Or(r.shortVersion(), format.Unknown), Commit: cmp.Or(r.Commit, format.Unknown),
 			}
 			for _, p := range columns {
 				row.Cells = append(row.Cells, r.find(p).total())
@@ -215,7 +215,7 @@ func cellHistories(runs []*summary, labels map[int32]string, root string) []cell
 			}
 			h.Rows = append(h.Rows, cellRow{
 				URL: root + escapePath(runPath(r)), Date: r.Started.Format(time.DateOnly),
-				Version: cmp.Or(r.Version, format.Unknown), Commit: cmp.Or(r.Commit, format.Unknown), Status: c.Status,
+				Version: cmp.Or(r.shortVersion(), format.Unknown), Commit: cmp.Or(r.Commit, format.Unknown), Status: c.Status,
 				Total: format.TokPerS(orNaN(c.Total)), PerRequest: format.TokPerS(orNaN(c.PerRequest)),
 				TTFT: format.Millis(orNaN(c.TTFTUs)), Between: format.Millis1(orNaN(c.BetweenUs)),
 			})

@@ -19,8 +19,9 @@ type site struct {
 	options     Options
 	style, icon asset
 	slugs       *slugs
-	runs        []*summary // by model, hardware, series, version, start
-	series      []*series  // by model, hardware, address
+	runs        []*summary        // by model, hardware, series, version, start
+	series      []*series         // by model, hardware, address
+	names       map[string]string // of models, by id: the short ones, where they are of one model only
 	files       []document
 }
 
@@ -70,6 +71,13 @@ func (s *site) group(runs []*summary) {
 			cmp.Compare(x.Hardware, y.Hardware), cmp.Compare(a.Path, b.Path),
 		)
 	})
+	s.names = map[string]string{}
+	for _, a := range runs {
+		s.names[a.ModelID] = a.Model
+		if slices.ContainsFunc(runs, func(b *summary) bool { return a.Model == b.Model && a.ModelID != b.ModelID }) {
+			s.names[a.ModelID] = cmp.Or(a.ModelID, a.Model)
+		}
+	}
 	for _, list := range s.series {
 		inOrder(list.Runs)
 		s.runs = append(s.runs, list.Runs...)
@@ -142,7 +150,8 @@ type runRow struct {
 	URL, ModelURL, HardwareURL, SeriesURL string // of folders, ending in a slash
 	Model, Quantization, Hardware         string
 	Engine, Version, Commit, CommitURL    string
-	Date, Plan, Counts                    string
+	Date, Plan                            string
+	Counts                                []string // of statuses, in words
 	Best, BestAt, BestAnchor              string
 	Alone, AloneAt, AloneAnchor           string
 	Mark                                  string // what changed beside the engine's version since the run before
@@ -153,8 +162,8 @@ type runRow struct {
 func (s *site) newRow(r *summary, root string) runRow {
 	row := runRow{
 		URL: root + escapePath(runPath(r)), ModelURL: root + s.modelPath(r), HardwareURL: root + s.hardwarePath(r), SeriesURL: root + s.seriesPath(r),
-		Model: r.Model, Quantization: r.Quantization, Hardware: r.Hardware,
-		Engine: cmp.Or(join(" ", r.EngineName, r.Version), format.Unknown), Version: cmp.Or(r.Version, format.Unknown),
+		Model: s.names[r.ModelID], Quantization: r.Quantization, Hardware: r.Hardware,
+		Engine: cmp.Or(r.EngineName, format.Unknown), Version: r.shortVersion(),
 		Commit: cmp.Or(r.Commit, format.Unknown), CommitURL: r.CommitURL,
 		Date: r.Started.UTC().Format(time.DateOnly), Counts: r.Counts, Best: format.Unknown, Alone: format.Unknown,
 	}
@@ -174,6 +183,15 @@ func (s *site) newRow(r *summary, root string) runRow {
 		}
 	}
 	return row
+}
+
+// shortVersion leaves out of a version the commit that stands beside it.
+func (s *summary) shortVersion() string {
+	version, commit, found := strings.Cut(s.Version, "+g")
+	if short := min(len(commit), len(s.Commit)); found && short >= 7 && commit[:short] == s.Commit[:short] {
+		return version
+	}
+	return s.Version
 }
 
 func plural(n int, noun string) string {
@@ -233,6 +251,11 @@ type listView struct {
 	Caption string
 	Rows    []runRow
 	Pages   []link // other pages of the same list
+}
+
+// Marked reports whether something beside the engine changed in any run.
+func (v listView) Marked() bool {
+	return slices.ContainsFunc(v.Rows, func(r runRow) bool { return r.Mark != "" })
 }
 
 const (
@@ -332,7 +355,7 @@ func (s *site) addModels() error {
 	for _, group := range by(s.runs, func(r *summary) string { return r.ModelID }) {
 		r := group[0]
 		at := s.modelPath(r)
-		row := groupRow{Text: r.Model, URL: "../" + at, Date: newestOf(group).Started.Format(time.DateOnly)}
+		row := groupRow{Text: s.names[r.ModelID], URL: "../" + at, Date: newestOf(group).Started.Format(time.DateOnly)}
 		lead := "Speed of " + cmp.Or(r.ModelID, "a model whose name is not known") + " by hardware and settings. Colours compare within one matrix; lines show the runs from the oldest to the newest."
 		v := modelView{sitePage: s.newPage(at, r.Model, lead)}
 		for _, on := range by(group, func(r *summary) string { return r.Hardware }) {
@@ -387,7 +410,7 @@ func (s *site) addHardware() error {
 		at := s.hardwarePath(group[0])
 		row := groupRow{Text: group[0].Hardware, URL: "../" + at, Date: newestOf(group).Started.Format(time.DateOnly)}
 		for _, of := range by(group, func(r *summary) string { return r.ModelID }) {
-			row.Parts = append(row.Parts, link{Text: of[0].Model, URL: "../" + s.modelPath(of[0])})
+			row.Parts = append(row.Parts, link{Text: s.names[of[0].ModelID], URL: "../" + s.modelPath(of[0])})
 		}
 		list.Groups = append(list.Groups, row)
 
@@ -581,7 +604,7 @@ func (s *site) addRest() error {
 		lost.Nav[i].URL, lost.Nav[i].Here = lost.Root+lost.Nav[i].URL, false
 	}
 	for _, group := range by(s.runs, func(r *summary) string { return r.ModelID }) {
-		lost.Groups = append(lost.Groups, groupRow{Text: group[0].Model, URL: lost.Root + s.modelPath(group[0])})
+		lost.Groups = append(lost.Groups, groupRow{Text: s.names[group[0].ModelID], URL: lost.Root + s.modelPath(group[0])})
 	}
 	b, err := html("404.html.tmpl", lost)
 	if err != nil {

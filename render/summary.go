@@ -38,8 +38,8 @@ type summary struct {
 	Series   string
 	Settings []fact
 
-	Contexts, Levels int // of the decode matrix
-	Counts           string
+	Contexts, Levels int            // of the decode matrix
+	Counts           []string       // of statuses, in words
 	Statuses         map[string]int // by slug
 	Cells            []summaryCell  // prefill, then decode, ascending
 	Raw              []string       // files of the run directory
@@ -96,16 +96,17 @@ func newSummary(in Input) summary {
 	decode := phaseCells(run, runlog.PhaseDecode)
 	s.Contexts, s.Levels = len(distinct(decode, contextOf)), len(distinct(decode, concurrencyOf))
 	counts := statusCounts(run)
-	var words []string
 	for _, st := range append([]ingest.Status{ingest.Valid}, legendOrder()...) {
 		if n := counts[st]; n > 0 {
-			words = append(words, format.Int(int64(n))+" "+st.String())
+			s.Counts = append(s.Counts, format.Int(int64(n))+" "+st.String())
 			s.Statuses[st.Slug()] = n
 		}
 	}
-	s.Counts = cmp.Or(join(", ", words...), "none planned")
+	if len(s.Counts) == 0 {
+		s.Counts = []string{"none planned"}
+	}
 	if !m.Finished {
-		s.Counts += "; interrupted"
+		s.Counts = append(s.Counts, "interrupted")
 	}
 	for _, c := range allCells(run) {
 		k := summaryCell{
