@@ -13,9 +13,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/html"
 
 	"speedmatrix/ingest"
+	"speedmatrix/ingest/runlog"
 )
 
 // zipped returns the size of s as it travels.
@@ -199,4 +201,97 @@ func TestRequestListIsBounded(t *testing.T) {
 		return
 	}
 	t.Error("no part of 8K × 128")
+}
+
+// Foreign text on the page of measurements, and in drawings, is text.
+func TestForeignTextInMeasurements(t *testing.T) {
+	for _, h := range hostile {
+		in := hostileRun(t, h.text)
+		c := &in.Run.Decode[0]
+		c.Requests = []ingest.Request{
+			{Failed: true, Reason: h.text, End: runlog.KindError, FirstUs: -1, Tokens: -1, WindowTokens: -1, LongestGapUs: -1},
+			{End: runlog.KindDone, FinishReason: h.text, FirstUs: 1, Tokens: 3, WindowTokens: 3, LongestGapUs: 2},
+		}
+		out := filepath.Join(site(t, in), "runs", in.Run.ID)
+		root := parse(t, read(t, out, "cells.html"))
+		checkElements(t, "cells.html", root)
+		seen := 0
+		for _, td := range elements(root, "td") {
+			if strings.Contains(collapse(text(td)), collapse(h.seen)) {
+				seen++
+			}
+		}
+		if seen != 2 {
+			t.Errorf("%q is seen in %d rows of requests, want 2", h.text, seen)
+		}
+	}
+}
+
+// What is copied from the launch command is the command, on one line.
+func TestLaunchCommandIsOneLineThatWrapsAtFlags(t *testing.T) {
+	out := filepath.Join(site(t, openRun(t, references[1].shared(t))), "runs", references[1].name)
+	code := elements(parse(t, read(t, out, "index.html")), "code")
+	var command *html.Node
+	for _, c := range code {
+		if strings.HasPrefix(text(c), "env ") {
+			command = c
+		}
+	}
+	if command == nil {
+		t.Fatal("no launch command")
+	}
+	if s := text(command); strings.Contains(s, "\n") || !strings.Contains(read(t, out, "index.md"), "\n"+s+"\n") {
+		t.Errorf("the command of the page is %q, which is not that of its Markdown twin", s)
+	}
+	for _, span := range elements(command, "span") {
+		if !strings.HasPrefix(text(span), "-") {
+			t.Errorf("a line begins with %q, want a flag", text(span))
+		}
+	}
+	if n := len(elements(command, "span")); n != 12 {
+		t.Errorf("%d flags, want 12", n)
+	}
+}
+
+// Every check says what was found and what it means, and those that are off
+// are marked.
+func TestTrustBox(t *testing.T) {
+	in := openRun(t, references[1].shared(t))
+	c := &in.Run.Decode[2]
+	c.Checks.ServerTokens, c.Checks.ClientTokens = ingest.Stat{Value: 1000, N: 30}, ingest.Stat{Value: 970, N: 900}
+	c.Checks.LateChunkShare = ingest.Stat{Value: 0.0123, N: 9000}
+	c.Figures.TTFTUs.Value /= 2
+	c.Figures.CachedShare = ingest.Stat{Value: 0.987, N: 4}
+	out := filepath.Join(site(t, in), "runs", references[1].name)
+	var got []string
+	for _, dl := range elements(parse(t, read(t, out, "index.html")), "dl") {
+		if attribute(dl, "class") != "checks" {
+			continue
+		}
+		for _, div := range elements(dl, "div") {
+			dt, dd, means := elements(div, "dt")[0], elements(div, "dd")[0], elements(div, "small")
+			if len(means) != 1 || text(means[0]) == "" {
+				t.Errorf("%s does not say what it means", text(dt))
+			}
+			if look := attribute(div, "class") == "look"; look != strings.Contains(text(dt), "worth a look") {
+				t.Errorf("%s is marked by its class or its words only", text(dt))
+			}
+			got = append(got, text(dt)+": "+strings.TrimSuffix(text(dd), text(means[0])))
+		}
+	}
+	want := []string{
+		"Valid measurements: 45 of 46",
+		"Launches of the server: 1",
+		"Requests behind the medians: 1 (64K, 1 request) to 128 (8K, 128 requests at once)",
+		"Halves of a window worth a look: differ by 8.7 % at most (16K, 16 requests at once)",
+		"Total against the sum of requests: differ by 6.9 % at most (8K, 32 requests at once)",
+		"TTFT under load worth a look: falls in 1 place; most at 8K context, from 2 to 4 at once: 50 ms to 40 ms",
+		"Length of the windows: up to 3.4 s longer than planned (8K, 128 requests at once)",
+		"The benchmark's own lag: 1.2 % of the events at most were read late and share a time (8K, 4 requests at once)",
+		"Prompts from the server's cache: decode 98.7 % at least, prefill 0.0 % at most",
+		"Tokens by the server's own count worth a look: the benchmark's is off by 3.0 % at most (8K, 4 requests at once; 1 measurement compared)",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the trust box (-want +got):\n%s", diff)
+	}
 }

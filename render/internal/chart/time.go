@@ -173,10 +173,11 @@ func (s Stack) SVG() []byte {
 		if len(l.Values) != bins || l.State >= states {
 			return nil
 		}
-		c.text(key, 14, "end", "n", l.Label)
-		key -= textWidth(l.Label) + 14
+		key -= textWidth(l.Label)
+		c.text(key, 14, "start", "n", l.Label)
+		key -= 14
 		c.WriteString(`<path class="` + stateClasses[l.State] + `" d="M` + n(key) + ` 5h9v9h-9z"/>`)
-		key -= 12
+		key -= 10
 	}
 	for _, l := range s.Layers {
 		over, any := make([]float64, bins), false

@@ -2,6 +2,7 @@ package shell_test
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,5 +67,28 @@ func TestQuoteIsReadBackByAShell(t *testing.T) {
 	cmd.Env = []string{"HOME=/h"}
 	if out, _ := cmd.CombinedOutput(); strings.TrimSpace(string(out)) != "/h/a b" {
 		t.Errorf("bash reads %s as %q, want %q", shell.Quote("$HOME/a b"), out, "/h/a b")
+	}
+}
+
+func TestPartsAreTheLine(t *testing.T) {
+	for _, c := range []struct {
+		rule string
+		args []string
+		env  map[string]string
+		want []string
+	}{
+		{"nothing", nil, nil, nil},
+		{"a flag with its values", []string{"vllm", "serve", "m", "--port", "1", "-q", "--a", "b", "c d"}, nil, []string{"vllm serve m", "--port 1", "-q", "--a b 'c d'"}},
+		{"environment stays in front", []string{"serve", "--x"}, map[string]string{"A": "1"}, []string{"env A=1 serve", "--x"}},
+		{"a whole command line stays whole", []string{"vllm serve --x"}, nil, []string{"vllm serve --x"}},
+		{"a flag first", []string{"--x", "y"}, nil, []string{"--x y"}},
+	} {
+		got := shell.Parts(c.args, c.env)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.rule, got, c.want)
+		}
+		if line := shell.Line(c.args, c.env); strings.Join(got, " ") != line {
+			t.Errorf("%s: %q are not the line %q", c.rule, got, line)
+		}
 	}
 }
