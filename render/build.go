@@ -172,10 +172,11 @@ type document struct {
 	Data []byte
 }
 
-// A runPage is everything that a site has of one run, but for its raw files.
+// A runPage is everything that is made of one run.
 type runPage struct {
 	Summary summary
-	Files   []document // in the run's folder
+	Files   []document // in the run's folder of a site, beside its raw files
+	Twin    []document // in the run's own directory: its page as Markdown, and what that shows
 }
 
 // newRunPage computes the files of one run. The place of its navigation is
@@ -207,6 +208,10 @@ func newRunPage(in Input, o Options) (*runPage, error) {
 	add("index.json", page, failed)
 	page, failed = cellsCSV(in.Run)
 	add("cells.csv", page, failed)
+	if err != nil {
+		return nil, err
+	}
+	p.Twin, err = twin(in)
 	return p, err
 }
 
@@ -272,6 +277,53 @@ func writeSite(ctx context.Context, sources []source, dir string, o Options) (Re
 		}
 	}
 	return result, c.prune()
+}
+
+// A Twin is a file that belongs into a run's own directory: its page as
+// Markdown, or a drawing on it.
+type Twin struct {
+	Dir  string // run directory
+	Name string // file name
+	Data []byte
+}
+
+// Twins computes, or takes from the cache, the files that make run
+// directories readable where they lie, in the order of dirs, and
+// slugs.json for the directory that holds them. It writes nothing but the
+// cache, out of which it takes nothing.
+func Twins(ctx context.Context, dirs []string, o Options) (files []Twin, slugsJSON []byte, err error) {
+	c, err := openCache(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	sources := sourcesOf(dirs)
+	pages := make(map[string]*runPage, len(dirs)) // by directory
+	var lock sync.Mutex
+	err = inParallel(ctx, sources, func(s source) error {
+		p, _, err := c.page(s)
+		lock.Lock()
+		defer lock.Unlock()
+		pages[s.dir] = p
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	given, err := readSlugs(o.Slugs)
+	if err != nil {
+		return nil, nil, err
+	}
+	var runs []*summary
+	for _, dir := range dirs {
+		p := pages[dir]
+		runs = append(runs, &p.Summary)
+		for _, d := range p.Twin {
+			files = append(files, Twin{dir, d.Name, d.Data})
+		}
+	}
+	given.assign(runs)
+	slugsJSON, err = given.json()
+	return files, slugsJSON, err
 }
 
 // inParallel calls do for every source, on all processors, and returns the

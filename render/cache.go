@@ -11,10 +11,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+
+	"speedmatrix/ingest/runlog"
 )
 
 // A cache keeps what was computed of runs, one archive per run. Its name is
@@ -31,8 +34,12 @@ type cache struct {
 // cacheFile are the only names that a cache takes away.
 var cacheFile = regexp.MustCompile(`^[0-9a-f]{64}\.zip$`)
 
-// summaryFile is the archive's first member. No file of a run has its name.
-const summaryFile = "summary.json"
+// Members of an archive: the summary first, then files in two folders.
+const (
+	summaryFile = "summary.json"
+	siteFolder  = "site/"
+	twinFolder  = "twin/"
+)
 
 func openCache(o Options) (*cache, error) {
 	if o.Cache == "" {
@@ -97,7 +104,8 @@ func (c *cache) name(s source) (string, error) {
 	}
 	defer root.Close()
 	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || name == ReadmeFile || strings.HasSuffix(name, ".partial") {
+		isRun := name == runlog.ManifestFile || name == runlog.NotesFile || path.Ext(name) == ".parquet"
+		if err != nil || d.IsDir() || !isRun { // not what is made of the run, and lies beside it
 			return err
 		}
 		f, err := root.Open(name) // follows links, as reading the run does
@@ -119,7 +127,7 @@ func (c *cache) name(s source) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)) + ".zip", nil
 }
 
-func writePage(path string, p *runPage) error {
+func writePage(file string, p *runPage) error {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	add := func(name string, data []byte) error {
@@ -136,16 +144,21 @@ func writePage(path string, p *runPage) error {
 	}
 	for _, d := range p.Files {
 		if err == nil {
-			err = add(d.Name, d.Data)
+			err = add(siteFolder+d.Name, d.Data)
+		}
+	}
+	for _, d := range p.Twin {
+		if err == nil {
+			err = add(twinFolder+d.Name, d.Data)
 		}
 	}
 	if err := errors.Join(err, w.Close()); err != nil {
 		return fmt.Errorf("write cache: %w", err)
 	}
-	if err := os.WriteFile(path+".partial", b.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(file+".partial", b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write cache: %w", err)
 	}
-	if err := os.Rename(path+".partial", path); err != nil {
+	if err := os.Rename(file+".partial", file); err != nil {
 		return fmt.Errorf("write cache: %w", err)
 	}
 	return nil
@@ -153,8 +166,8 @@ func writePage(path string, p *runPage) error {
 
 // readPage reads an archive. The format has a checksum for each member, so
 // that damage is an error.
-func readPage(path string) (*runPage, error) {
-	r, err := zip.OpenReader(path)
+func readPage(file string) (*runPage, error) {
+	r, err := zip.OpenReader(file)
 	if err != nil {
 		return nil, err
 	}
@@ -171,18 +184,19 @@ func readPage(path string) (*runPage, error) {
 		if err := errors.Join(err, f.Close()); err != nil {
 			return nil, err
 		}
-		switch {
-		case i > 0:
-			p.Files = append(p.Files, document{m.Name, b.Bytes()})
-		case m.Name != summaryFile:
-			return nil, fmt.Errorf("first member %q, want %q", m.Name, summaryFile)
-		default:
+		if i == 0 && m.Name == summaryFile {
 			if err := json.Unmarshal(b.Bytes(), &p.Summary); err != nil {
 				return nil, err
 			}
+		} else if name, ok := strings.CutPrefix(m.Name, siteFolder); ok {
+			p.Files = append(p.Files, document{name, b.Bytes()})
+		} else if name, ok := strings.CutPrefix(m.Name, twinFolder); ok {
+			p.Twin = append(p.Twin, document{name, b.Bytes()})
+		} else {
+			return nil, fmt.Errorf("unexpected member %q", m.Name)
 		}
 	}
-	if len(p.Files) == 0 {
+	if len(p.Files) == 0 || len(p.Twin) == 0 {
 		return nil, errors.New("no files")
 	}
 	return p, nil

@@ -57,16 +57,31 @@ func assets() (style, icon asset) {
 // Markdown writes the page of one run as Markdown, for a file in the run's
 // own directory (README.md): its links lead to the run's files from there.
 func Markdown(w io.Writer, in Input) error {
+	files, err := twin(in)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(files[0].Data)
+	return err
+}
+
+// twin returns the files that belong beside a run's data: its page as
+// Markdown first.
+func twin(in Input) ([]document, error) {
 	v, err := newRunView(in, "", false)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	v.Pictures = true
 	b, err := markdown("run.md.tmpl", v)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = w.Write(b)
-	return err
+	files := []document{{ReadmeFile, b}}
+	for _, d := range v.Charts {
+		files = append(files, document{d.File, d.file()})
+	}
+	return files, nil
 }
 
 func markdown(name string, view any) ([]byte, error) {
