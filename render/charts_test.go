@@ -3,6 +3,7 @@ package render_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -293,5 +294,43 @@ func TestTrustBox(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the trust box (-want +got):\n%s", diff)
+	}
+}
+
+// The percentiles of the page are in index.json as well, unrounded.
+func TestPercentilesAreInIndexJSON(t *testing.T) {
+	in := openRun(t, references[1].shared(t))
+	var d struct {
+		Decode []struct {
+			Concurrency   int32
+			ContextTokens int32 `json:"context_tokens"`
+			Status        string
+			Percentiles   map[string]map[string]struct {
+				Value *float64
+				N     int
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, site(t, in), "runs", references[1].name, "index.json")), &d); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range d.Decode {
+		want := &in.Run.Decode[i]
+		if c.Status != "valid" {
+			if c.Percentiles != nil {
+				t.Errorf("cell %d is %s and has percentiles", i, c.Status)
+			}
+			continue
+		}
+		for name, p := range map[string]ingest.Percentiles{"ttft_us": want.Spread.TTFTUs, "gap_us": want.Spread.GapUs} {
+			for which, s := range map[string]ingest.Stat{"p5": p.P5, "p50": p.P50, "p99": p.P99, "max": p.Max} {
+				if got := c.Percentiles[name][which]; got.Value == nil || *got.Value != s.Value || got.N != s.N {
+					t.Errorf("%s × %d: %s of %s is %+v, want %+v", want.Key().Name(), c.Concurrency, which, name, got, s)
+				}
+			}
+		}
+		if f := want.Figures; f.GapP99Us != want.Spread.GapUs.P99 || f.TTFTUs != want.Spread.TTFTUs.P50 {
+			t.Errorf("%s: the figures are %+v and %+v, the percentiles %+v and %+v", want.Key().Name(), f.GapP99Us, f.TTFTUs, want.Spread.GapUs.P99, want.Spread.TTFTUs.P50)
+		}
 	}
 }

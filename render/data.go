@@ -57,6 +57,10 @@ type cellData struct {
 	Figures   map[string]figure `json:"figures"`
 	Discarded map[string]figure `json:"discarded_figures"`
 
+	// Percentiles of the values behind the figures: null unless the cell is
+	// Valid.
+	Percentiles map[string]map[string]figure `json:"percentiles"`
+
 	Requests requestData `json:"requests"`
 	Loops    []loopData  `json:"loops"`
 	Window   *windowData `json:"window"`
@@ -151,6 +155,22 @@ func figuresByName(f ingest.Figures) map[string]figure {
 	}
 }
 
+// percentilesByName returns the percentiles that there are.
+func percentilesByName(sp ingest.Spread) map[string]map[string]figure {
+	all := map[string]map[string]figure{}
+	for name, p := range map[string]ingest.Percentiles{
+		"ttft_us": sp.TTFTUs, "time_between_tokens_us": sp.BetweenTokensUs, "per_request_tok_per_s": sp.PerRequestTokPerS, "gap_us": sp.GapUs,
+	} {
+		if p.P50.Known() {
+			all[name] = map[string]figure{
+				"p5": newFigure(p.P5), "p25": newFigure(p.P25), "p50": newFigure(p.P50), "p75": newFigure(p.P75),
+				"p90": newFigure(p.P90), "p95": newFigure(p.P95), "p99": newFigure(p.P99), "max": newFigure(p.Max),
+			}
+		}
+	}
+	return all
+}
+
 func newFigure(s ingest.Stat) figure {
 	v := value(s)
 	if math.IsNaN(v) {
@@ -207,7 +227,7 @@ func newCellData(c *ingest.Cell, labels map[int32]string) cellData {
 		k.PromptTokens = &v
 	}
 	if c.Status == ingest.Valid {
-		k.Figures = figuresByName(c.Figures)
+		k.Figures, k.Percentiles = figuresByName(c.Figures), percentilesByName(c.Spread)
 	} else if len(c.Requests) > 0 {
 		k.Discarded = figuresByName(c.Figures)
 	}
