@@ -186,7 +186,7 @@ func oneJSON(t *testing.T, name, text string) {
 }
 
 // unreal finds a number that is none, where a figure could stand.
-var unreal = regexp.MustCompile(`(?i)(?:^|[^a-z])(?:nan|[+-]?inf(?:inity)?)(?:$|[^a-z])|(?:^|[^a-z])undefined|-0\.0(?:$|[^0-9])`)
+var unreal = regexp.MustCompile(`(?i)(?:^|[^a-z])(?:nan|[+-]?inf(?:inity)?)(?:$|[^a-z])|(?:^|[^a-z])undefined|∞|-0\.0(?:$|[^0-9])`)
 
 // wantRealNumbers fails for each page and data file with NaN, infinity or −0.
 func wantRealNumbers(t *testing.T, files map[string]string) {
@@ -1093,5 +1093,62 @@ func TestCase_BR138(t *testing.T) {
 	}
 	if len("runs/"+runlog.RunName(m)+"/raw/"+key.File()) > maxPath {
 		t.Error("a path of a site can be longer than the bound")
+	}
+}
+
+// Zero, something and nothing, in two runs of one series. What the
+// comparison makes of them comes with its command; no page of a site may
+// show a ratio to nothing.
+func TestCase_BR111(t *testing.T) {
+	t.Parallel()
+	const open, middle, shut = 10_000_000, 20_000_000, 30_000_000
+	steady := func(from, to int64) []taped {
+		var at []int64
+		for us := from; us <= to; us += 100_000 {
+			at = append(at, us)
+		}
+		return []taped{{sent: from - 50_000, events: at, tokens: 1}}
+	}
+	key := func(context int32) runlog.Key { return decodeKey(context, 1) }
+	late := steady(middle+50_000, shut) // nothing in the first half of the window
+	late[0].sent = open - 50_000
+	early := steady(open+50_000, middle-50_000)
+	early[0].events = append(early[0].events, shut+1) // nothing in the second
+	cells := []map[runlog.Key][]taped{                // a: 0 -> 0, b: 0 -> 5, c: 5 -> 0, d: missing -> 5, e: 5 -> missing
+		{key(1024): late, key(2048): late, key(3072): steady(open, shut), key(5120): steady(open, shut)},
+		{key(1024): late, key(2048): steady(open, shut), key(3072): early, key(4096): steady(open, shut)},
+	}
+	root := t.TempDir()
+	for i := range cells {
+		m := planned(key(1024), key(2048), key(3072), key(4096), key(5120))
+		for j := range m.Cells {
+			if cells[i][m.Cells[j].Key()] == nil {
+				m.Cells[j].Outcome, m.Cells[j].Reason = runlog.OutcomeFailed, "nothing"
+			}
+		}
+		m.Model.Repository = "org/series"
+		m.Engine = runlog.Engine{Name: &runlog.Fact{Value: "vllm", Source: runlog.FromServer}, Commit: &runlog.Fact{Value: strings.Repeat(fmt.Sprint(i+1), 40), Source: runlog.FromFlag}}
+		dir := tapeRun(t, m, cells[i], open, shut)
+		m = manifestOf(t, dir)
+		m.StartedAt = m.StartedAt.AddDate(0, 0, i)
+		if err := runlog.WriteManifest(dir, m); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(dir, filepath.Join(root, fmt.Sprint("run-", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	site := rendered(t, root)
+	wantRealNumbers(t, filesBelow(t, site))
+	_, md := pagesOf(t, site, "run-0")
+	// A half of a window without a token is a measured 0.
+	if row := lineWith(t, md[strings.Index(md, "Behind the medians"):], "| 1K | 1 |"); !strings.Contains(row, "| 0.0 |") {
+		t.Errorf("row %q, want a measured 0.0", row)
+	}
+	if row := rowOf(t, site, "run-0", "decode", "4096", "1"); row["status"] != "failed" || row["total_tok_per_s"] != "" {
+		t.Errorf("a value that is missing: %v", row)
+	}
+	if row := rowOf(t, site, "run-1", "decode", "4096", "1"); row["status"] != "valid" || row["total_tok_per_s"] == "" {
+		t.Errorf("a value that is new: %v", row)
 	}
 }
