@@ -46,10 +46,11 @@ func policies() []policy {
 
 		{dir: "ingest", ours: []string{"ingest/runlog"}},
 		{dir: "ingest/compare", ours: []string{"ingest", "ingest/runlog"}, libs: []string{"gonum.org/v1/gonum/mathext"}},
+		{dir: "ingest/compare", ours: []string{"ingest", "ingest/runlog"}, libs: []string{"gonum.org/v1/gonum/mathext"}},
 		{dir: "ingest/runlog", libs: []string{"github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"}},
 
 		{dir: "docs"},
-		{dir: "render", ours: []string{"docs", "ingest", "ingest/runlog", "templates", "render/internal/format", "render/internal/mdtext", "render/internal/prose", "render/internal/shell"}},
+		{dir: "render", ours: []string{"docs", "ingest", "ingest/runlog", "templates", "render/internal/chart", "render/internal/format", "render/internal/mdtext", "render/internal/prose", "render/internal/shell"}},
 		{dir: "render/sitecheck", libs: []string{"golang.org/x/net/html"}},
 		{dir: "render/internal"},
 		{dir: "render/internal/prose", ours: []string{"render/internal/mdtext"}, libs: []string{"github.com/yuin/goldmark"}},
