@@ -234,10 +234,6 @@ func streamsDrawing(c *ingest.Cell, id, name string) []drawing {
 	seconds := func(us int64) float64 { return float64(us-*c.WindowOpenUs) / 1e6 }
 	length := seconds(*c.WindowCloseUs)
 	h := chart.Head{ID: id + "-streams", Title: "Streams of " + name}
-	stall := ""
-	if t.StallUs > 0 {
-		stall = ", half-thick: no token for more than " + format.Millis(float64(t.StallUs))
-	}
 	waited, stalled := share(t.Streams[ingest.Waiting][:], c.Concurrency), share(t.Streams[ingest.Stalled][:], c.Concurrency)
 	h.Desc = fmt.Sprintf("In the window, streams waited for a first token %s of the time and stalled %s of it.", waited, stalled)
 	if t.Spans != nil {
@@ -245,7 +241,14 @@ func streamsDrawing(c *ingest.Cell, id, name string) []drawing {
 		for _, b := range t.Spans {
 			s.Bars = append(s.Bars, chart.Bar{Row: int(b.Stream), State: drawnState(b.State), From: seconds(b.FromUs), To: seconds(b.ToUs)})
 		}
-		return captioned("Streams", newDrawing(h, "Thick: tokens arrive; thin: waiting for the first one"+stall+".", s.SVG()))
+		sub, limit := "Thick: tokens arrive; thin: waiting for the first one", format.Millis(float64(t.StallUs))
+		switch stalled := slices.ContainsFunc(t.Spans, func(b ingest.Span) bool { return b.State == ingest.Stalled }); {
+		case stalled:
+			sub += "; half-thick: no token for more than " + limit
+		case t.StallUs > 0:
+			sub += ". No pause was longer than " + limit
+		}
+		return captioned("Streams", newDrawing(h, sub+".", s.SVG()))
 	}
 	s := chart.Stack{Head: h, Length: length, Total: float64(c.Concurrency)}
 	for _, l := range []struct {
