@@ -282,8 +282,8 @@ func writeSite(ctx context.Context, sources []source, dir string, o Options) (Re
 // A Twin is a file that belongs into a run's own directory: its page as
 // Markdown, or a drawing on it.
 type Twin struct {
-	Dir  string // run directory
-	Name string // file name
+	Run  string // name of the run directory
+	Name string // of the file
 	Data []byte
 }
 
@@ -314,11 +314,11 @@ func Twins(ctx context.Context, dirs []string, o Options) (files []Twin, slugsJS
 		return nil, nil, err
 	}
 	var runs []*summary
-	for _, dir := range dirs {
-		p := pages[dir]
+	for _, s := range sources {
+		p := pages[s.dir]
 		runs = append(runs, &p.Summary)
 		for _, d := range p.Twin {
-			files = append(files, Twin{dir, d.Name, d.Data})
+			files = append(files, Twin{s.id, d.Name, d.Data})
 		}
 	}
 	given.assign(runs)

@@ -21,9 +21,9 @@ const (
 	// ReadmeFile is the Markdown page of a run in its own directory.
 	ReadmeFile = "README.md"
 
-	// markerFile is in every site that this package wrote, so that it never
+	// SiteMarker is in every site that this package wrote, so that it never
 	// replaces a directory that it did not make.
-	markerFile = ".speedmatrix-site"
+	SiteMarker = ".speedmatrix-site"
 	markerText = "Made by speedmatrix render, which replaces this directory as a whole.\n"
 
 	maxNotesBytes = 1 << 20
@@ -114,7 +114,7 @@ func mayReplace(out string) error {
 	if err != nil {
 		return fmt.Errorf("write site: %w", err)
 	}
-	ours := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == markerFile })
+	ours := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == SiteMarker })
 	if len(entries) > 0 && !ours {
 		return fmt.Errorf("write site: %q holds files that are not a site made by speedmatrix", out)
 	}

@@ -591,7 +591,7 @@ func (s *site) addRedirects() error {
 // addresses that do not exist, and what hosts and search engines look for.
 func (s *site) addRest() error {
 	s.files = append(s.files,
-		document{markerFile, []byte(markerText)},
+		document{SiteMarker, []byte(markerText)},
 		document{".nojekyll", nil},
 		document{s.style.name, s.style.data},
 		document{s.icon.name, s.icon.data},

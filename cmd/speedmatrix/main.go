@@ -46,6 +46,7 @@ func commands() []command {
 	return []command{
 		{"collect", "measure a server into results/<run>/", runCollect},
 		{"render", "turn runs into a static site", runRender},
+		{"check", "look for what should not be published", runCheck},
 		{"inspect", "show what is in a run and where a number comes from", runInspect},
 		{"simulate", "a vLLM stand-in with a known ground truth", runSimulate},
 		{"demo", "no server at hand: simulate, collect, render", runDemo},

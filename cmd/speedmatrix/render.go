@@ -2,9 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,30 +21,35 @@ import (
 
 const renderHelp = `Usage: speedmatrix render [DIR…] [-o SITE]
 
-Turns runs into a static site: a list of runs, and for each run its page as
-HTML and Markdown, its figures as index.json and cells.csv, and its raw files.
+Turns runs into a static site: the newest runs, lists, models, hardware,
+histories, and for each run its page, its figures and its raw files.
 DIR is a run or a directory that holds runs; the default is results.
 
   -o, --output SITE   directory to write (default site). It is replaced as a
                       whole, if it is empty or was written by this command
+      --check         write nothing; exit 1 with the names of the files that
+                      would change
       --markdown-into ROOT  write each run's page as ROOT/<run>/README.md, beside
                       its data; a site only if -o is given as well
-  -h, --help          this text
+      --base-url URL  where the site will be: for sitemap.xml and 404.html
+      --raw-url URL   where DIR can be read: raw files stay out of the site
+      --cache DIR     keeps what was computed (default .SITE.cache; "" none)
 
 Any run that can't be read ends the command, and the site stays as it was.
-The path of the site's first page goes to stdout.
 
 Examples:
-  speedmatrix render
   speedmatrix render results -o site
-  speedmatrix render results --markdown-into results
-  speedmatrix render results/gemma--rtx-pro-6000--vllm-73a5831127a9 -o /tmp/page
+  speedmatrix render results --markdown-into results --check
 `
 
 func runRender(e *env, args []string) error {
 	fs := newFlags(e, "render", renderHelp)
 	output := fs.StringP("output", "o", "site", "")
+	check := fs.Bool("check", false, "")
 	markdownInto := fs.String("markdown-into", "", "")
+	baseURL := fs.String("base-url", "", "")
+	rawURL := fs.String("raw-url", "", "")
+	cache := fs.String("cache", "", "")
 	if err := parseFlags(fs, args); err != nil {
 		return err
 	}
@@ -50,67 +60,149 @@ func runRender(e *env, args []string) error {
 	if *output == "" {
 		return usageError{"--output is empty", "-o site writes to the directory site"}
 	}
+	for flag, address := range map[string]string{"--base-url": *baseURL, "--raw-url": *rawURL} {
+		if u, err := url.Parse(address); address != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "") {
+			return usageError{fmt.Sprintf("%s %q is not a web address", flag, address), flag + " https://example.org/speeds/"}
+		}
+	}
+	if !fs.Changed("cache") {
+		*cache = filepath.Join(filepath.Dir(filepath.Clean(*output)), "."+filepath.Base(filepath.Clean(*output))+".cache")
+	}
 	dirs, err := findRuns(roots, *output)
 	if err != nil {
 		return err
 	}
-	var inputs []render.Input
-	for _, dir := range dirs {
-		if err := e.ctx.Err(); err != nil {
-			return errInterrupted
-		}
-		in, err := render.Open(dir)
-		if err != nil {
-			return fmt.Errorf("%w; nothing was written", err)
-		}
-		inputs = append(inputs, in)
-	}
-	if *markdownInto != "" {
-		if err := writeMarkdown(e, inputs, *markdownInto); err != nil {
-			return err
-		}
-		if !fs.Changed("output") {
-			return nil
+	options := render.Options{Cache: *cache, BaseURL: *baseURL, RawURL: *rawURL}
+	if options.Cache != "" {
+		if options.Version = programVersion(); options.Version == "" {
+			options.Cache = "" // nothing could be trusted
 		}
 	}
-	index, err := render.Site(inputs, *output)
-	if err != nil {
+	if options.Slugs, err = readSlugs(roots); err != nil {
 		return err
 	}
-	noun := "runs"
-	if len(inputs) == 1 {
-		noun = "run"
+	var changed []string
+	if *markdownInto != "" {
+		if changed, err = writeTwins(e, dirs, *markdownInto, options, *check); err != nil {
+			return interruptedOr(err)
+		}
 	}
-	fmt.Fprintf(e.stderr, "speedmatrix render: %d %s rendered\n", len(inputs), noun)
-	_, err = fmt.Fprintln(e.stdout, index)
+	site := *markdownInto == "" || fs.Changed("output")
+	if site && *check {
+		differs, err := render.Check(e.ctx, dirs, *output, options)
+		if err != nil {
+			return interruptedOr(err)
+		}
+		for _, name := range differs {
+			changed = append(changed, filepath.Join(*output, filepath.FromSlash(name)))
+		}
+	}
+	if *check {
+		for _, path := range changed {
+			fmt.Fprintln(e.stdout, path)
+		}
+		if len(changed) > 0 {
+			return hintedError{fmt.Errorf("%s would change", counted(len(changed), "file")), "run the same command without --check, and commit what it writes"}
+		}
+		return nil
+	}
+	if !site {
+		return nil
+	}
+	result, err := render.Build(e.ctx, dirs, *output, options)
+	if err != nil {
+		return interruptedOr(fmt.Errorf("%w; nothing was written", err))
+	}
+	fmt.Fprintf(e.stderr, "speedmatrix render: %s rendered, %d of them computed anew\n", counted(result.Runs, "run"), len(result.Computed))
+	_, err = fmt.Fprintln(e.stdout, result.Index)
 	return err
 }
 
-// writeMarkdown writes the page of each run beside its data below root, and
-// prints the paths of the files that changed.
-func writeMarkdown(e *env, inputs []render.Input, root string) error {
-	for _, in := range inputs {
-		dir := filepath.Join(root, in.Run.ID)
-		if _, err := os.Stat(filepath.Join(dir, runlog.ManifestFile)); err != nil {
-			return hintedError{fmt.Errorf("write Markdown: %q is no run directory", dir), "the root is the directory that holds the runs, such as --markdown-into results"}
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// interruptedOr returns err, or that the command was interrupted.
+func interruptedOr(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return errInterrupted
+	}
+	return err
+}
+
+// programVersion names this program exactly, by its own bytes: templates and
+// code are in them. It is "" when they can't be read.
+func programVersion() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// readSlugs reads the addresses that were given before, from the first of
+// roots that has such a file.
+func readSlugs(roots []string) ([]byte, error) {
+	for _, root := range roots {
+		data, err := os.ReadFile(filepath.Join(root, render.SlugsFile))
+		if err == nil {
+			return data, nil
 		}
-		var page bytes.Buffer
-		if err := render.Markdown(&page, in); err != nil {
-			return err
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("read addresses: %w", err)
 		}
-		path := filepath.Join(dir, "README.md")
-		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, page.Bytes()) {
-			continue
+	}
+	return nil, nil
+}
+
+// writeTwins writes the page of each run beside its data below root, and the
+// addresses of the site. It returns the paths of the files that changed, and
+// prints them; with check it writes and prints nothing.
+func writeTwins(e *env, dirs []string, root string, o render.Options, check bool) ([]string, error) {
+	files, slugs, err := render.Twins(e.ctx, dirs, o)
+	if err != nil {
+		return nil, err
+	}
+	var changed []string
+	write := func(path string, data []byte) error {
+		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+			return nil
 		}
-		if err := os.WriteFile(path+".partial", page.Bytes(), 0o666); err != nil {
+		changed = append(changed, path)
+		if check {
+			return nil
+		}
+		if err := os.WriteFile(path+".partial", data, 0o666); err != nil {
 			return fmt.Errorf("write Markdown: %w", err)
 		}
 		if err := os.Rename(path+".partial", path); err != nil {
 			return fmt.Errorf("write Markdown: %w", err)
 		}
-		fmt.Fprintln(e.stdout, path)
+		_, err := fmt.Fprintln(e.stdout, path)
+		return err
 	}
-	return nil
+	for _, f := range files {
+		dir := filepath.Join(root, f.Run)
+		if _, err := os.Stat(filepath.Join(dir, runlog.ManifestFile)); err != nil {
+			return nil, hintedError{fmt.Errorf("write Markdown: %q is no run directory", dir), "the root is the directory that holds the runs, such as --markdown-into results"}
+		}
+		if err := write(filepath.Join(dir, f.Name), f.Data); err != nil {
+			return nil, err
+		}
+	}
+	return changed, write(filepath.Join(root, render.SlugsFile), slugs)
 }
 
 // findRuns returns the run directories at or below roots, each once. Copies
