@@ -241,9 +241,9 @@ func (r *rule) check(a, b []*ingest.Run, allow []Allowance) Finding {
 	switch {
 	case len(known) > 1:
 		f.Outcome = r.differ
-		f.Text = fmt.Sprintf("%s differs: %s and %s", r.field, quoted(va), quoted(vb))
+		f.Text = fmt.Sprintf("different %s: %s and %s", r.field, quoted(va), quoted(vb))
 		if len(va) > 1 || len(vb) > 1 {
-			f.Text = fmt.Sprintf("%s differs between launches of one side: %s against %s", r.field, quoted(va), quoted(vb))
+			f.Text = fmt.Sprintf("different %s between launches of one side: %s against %s", r.field, quoted(va), quoted(vb))
 		}
 	case len(known) == 1 && len(all) > 1:
 		f.Outcome = r.half
@@ -298,12 +298,11 @@ func comparability(a, b []*ingest.Run, allow []Allowance) (found []Finding, s sc
 			f.Outcome, f.Allowed = Refuse, false
 			f.Text += "; one is more than twice as long as the other"
 		}
-		if r.field == "launch flags" && f.A != f.B {
-			for _, ra := range a {
-				for _, rb := range b {
-					if len(diff) == 0 {
-						diff = flagDifferences(ra.Manifest, rb.Manifest)
-					}
+		if r.field == "launch flags" {
+			if diff = flagsAgainst(a[0], b); len(diff) > 0 && f.Outcome != Same {
+				f.Text = "different launch flags: " + flagSentence(diff)
+				if f.Allowed {
+					f.Text = "every change is one of the commit and of launch flags together: " + flagSentence(diff)
 				}
 			}
 		}

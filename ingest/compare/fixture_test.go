@@ -13,7 +13,7 @@ import (
 // plain is a run of one launch, begun minutes after the first, in which
 // nothing is wrong: every cell Valid, with the figures of a machine that
 // slows down with context and concurrency.
-func plain(minutes int, contexts, concurrency []int32) *ingest.Run {
+func plain(minutes int, contexts, concurrency, prefill []int32) *ingest.Run {
 	fact := func(v string) *runlog.Fact { return &runlog.Fact{Value: v, Source: runlog.FromServer} }
 	m := &runlog.Manifest{
 		Format: runlog.Format, Tool: runlog.Tool{Name: "speedmatrix", Version: "1"}, ArrivalClock: runlog.ArrivalKernel, Finished: true,
@@ -29,12 +29,12 @@ func plain(minutes int, contexts, concurrency []int32) *ingest.Run {
 		},
 		Server: runlog.Server{Address: "loopback", Metrics: "available"},
 		Plan: runlog.Plan{
-			ContextsTokens: contexts, Concurrency: concurrency, PrefillContextsTokens: contexts, DurationUs: 30_000_000, MaxOutputTokens: 4096,
+			ContextsTokens: contexts, Concurrency: concurrency, PrefillContextsTokens: prefill, DurationUs: 30_000_000, MaxOutputTokens: 4096,
 			PrefillRepeats: 1, Seed: 1, Salt: fmt.Sprint("salt ", minutes), PromptSet: "p1", Sampling: runlog.Sampling{Temperature: 1, TopP: 1, IgnoreEOS: true},
 			DecodeTest: "fixed duration", PrefillMode: "measured during decode warm-up", TokenCounting: "continuous usage", PromptCounting: "exact", Text: "full",
 		},
 		Capacity: runlog.Capacity{KVCacheTokens: 500_000, Engines: 1, MaxNumSeqs: 256},
-		Warmup:   &runlog.Warmup{ContextTokens: contexts[len(contexts)-1]},
+		Warmup:   &runlog.Warmup{ContextTokens: 131072},
 	}
 	r := &ingest.Run{ID: fmt.Sprintf("run-%04d", minutes), Manifest: m}
 	for _, k := range m.Plan.Keys() {
@@ -57,10 +57,11 @@ func plain(minutes int, contexts, concurrency []int32) *ingest.Run {
 	return r
 }
 
-// matrix is the plan of most tests: 5 contexts × 8 concurrencies and as many
-// prefill points as contexts.
+// matrix is the plan of most tests, of the size of a real one: 40 decode
+// cells and 7 prefill cells.
 func matrix(minutes int) *ingest.Run {
-	return plain(minutes, []int32{8192, 16384, 32768, 65536, 131072}, []int32{1, 2, 4, 8, 16, 32, 64, 128})
+	return plain(minutes, []int32{8192, 16384, 32768, 65536, 131072}, []int32{1, 2, 4, 8, 16, 32, 64, 128},
+		[]int32{8192, 16384, 32768, 65536, 131072, 196608, 257024})
 }
 
 // figures calls yield with every figure that is compared, by cell.

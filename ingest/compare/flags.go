@@ -3,11 +3,14 @@ package compare
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
+	"speedmatrix/ingest"
 	"speedmatrix/ingest/runlog"
 )
 
@@ -183,4 +186,33 @@ func flagDifferences(a, b *runlog.Manifest) []FlagDifference {
 		}
 	}
 	return out
+}
+
+// flagsAgainst returns what the first of the launches that is different does
+// not share with a.
+func flagsAgainst(a *ingest.Run, launches []*ingest.Run) []FlagDifference {
+	for _, r := range launches {
+		if diff := flagDifferences(a.Manifest, r.Manifest); len(diff) > 0 {
+			return diff
+		}
+	}
+	return nil
+}
+
+// flagSentence lists differences in one line.
+func flagSentence(diff []FlagDifference) string {
+	value := func(v string, set bool) string {
+		switch {
+		case !set:
+			return "not set"
+		case v == "":
+			return "set"
+		}
+		return strconv.Quote(v)
+	}
+	var parts []string
+	for _, d := range diff {
+		parts = append(parts, fmt.Sprintf("%s (%s → %s)", d.Name, value(d.A, d.InA), value(d.B, d.InB)))
+	}
+	return strings.Join(parts, ", ")
 }
