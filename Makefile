@@ -5,10 +5,10 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME    ?= 10m
 
-.PHONY: help demo build test check fmt vet lint race bench determinism cross fuzz sample
+.PHONY: help demo build test check fmt vet vuln lint race bench determinism cross fuzz
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 demo: ## no server at hand: simulate one, measure it over HTTP, render the pages into demo/site
 	$(GO) run ./cmd/speedmatrix demo -o demo
@@ -17,7 +17,7 @@ build: ## the program, as ./speedmatrix
 	$(GO) build -trimpath -o speedmatrix ./cmd/speedmatrix
 
 test: ## all tests, DuckDB as an independent reader included
-	$(GO) test ./...
+	$(GO) test -timeout 20m ./...
 	cd ingest/sqltest && $(GO) test ./...
 
 check: fmt vet lint race bench determinism cross ## everything that CI demands
@@ -29,12 +29,14 @@ vet:
 	$(GO) vet ./...
 	cd ingest/sqltest && $(GO) vet ./...
 
+vuln: ## known vulnerabilities in what is used
+	$(GO) run $(GOVULNCHECK) ./...
+
 lint:
 	$(GO) run $(STATICCHECK) ./...
 
 race: ## all tests with the race detector; fuzz targets run their seeds
-	$(GO) test -race ./...
-	cd ingest/sqltest && $(GO) test ./...
+	$(GO) test -race -timeout 20m ./...
 
 bench: ## every benchmark once, so that none rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
