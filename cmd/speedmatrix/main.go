@@ -22,8 +22,9 @@ import (
 // Exit statuses, the same for every subcommand.
 const (
 	exitDone        = 0   // the work is done
-	exitFailed      = 1   // the work could not be done
-	exitUsage       = 2   // the command line is wrong; nothing was done
+	exitFailed      = 1   // the work could not be done; of diff: something that it fails on was found
+	exitUsage       = 2   // the command line is wrong, nothing was done; of diff: or its input can't be read
+	exitUnjudged    = 3   // of diff alone: it could not be judged, so that a pipeline can tell that from 1
 	exitInterrupted = 130 // stopped by Ctrl-C; what was measured is kept
 )
 
@@ -48,6 +49,8 @@ func commands() []command {
 		{"render", "turn runs into a static site", runRender},
 		{"check", "look for what should not be published", runCheck},
 		{"inspect", "show what is in a run and where a number comes from", runInspect},
+		{"diff", "say whether a commit is slower or faster than another", runDiff},
+		{"noise", "measure how much launches of one commit differ", runNoise},
 		{"simulate", "a vLLM stand-in with a known ground truth", runSimulate},
 		{"demo", "no server at hand: simulate, collect, render", runDemo},
 		{"version", "print the version", runVersion},
@@ -120,6 +123,9 @@ func report(stderr io.Writer, name string, err error) int {
 	if errors.Is(err, errInterrupted) {
 		return exitInterrupted
 	}
+	if verdict := (verdictError{}); errors.As(err, &verdict) {
+		return verdict.status
+	}
 	prefix := "speedmatrix"
 	if name != "" {
 		prefix += " " + name
@@ -129,7 +135,7 @@ func report(stderr io.Writer, name string, err error) int {
 	if errors.As(err, &hinted) && hinted.Hint() != "" {
 		fmt.Fprintf(stderr, "%s: hint: %s\n", prefix, hinted.Hint())
 	}
-	if usage := (usageError{}); errors.As(err, &usage) {
+	if usage, input := (usageError{}), (inputError{}); errors.As(err, &usage) || errors.As(err, &input) {
 		return exitUsage
 	}
 	return exitFailed
