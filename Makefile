@@ -51,3 +51,7 @@ cross: ## builds for every platform
 fuzz: ## each fuzz target for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
 	  echo "fuzz $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
+
+.PHONY: truth
+truth: ## 200 random runs compared with the simulator's own record
+	$(GO) test ./cmd/speedmatrix -run TestGroundTruth -v -timeout 3h -truth-runs=200 -truth-seed=1001
