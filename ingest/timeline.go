@@ -292,7 +292,7 @@ func (f *folder) checks(c *Cell, m *runlog.Manifest, tel telemetry) Checks {
 			}
 		})
 	}
-	k.ServerTokens, k.ClientTokens = known(after-before, len(inside)), known(float64(tokens), max(1, events))
+	k.ServerTokens, k.ClientTokens = known(after-before, len(sums(inside))), known(float64(tokens), max(1, events))
 	return k
 }
 
