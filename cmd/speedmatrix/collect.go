@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -65,6 +66,10 @@ The run:
   -o, --out DIR                directory of runs (default results)
       --name NAME              of the run directory (default from model, GPU, commit, time)
       --resume DIR             go on with an interrupted run
+      --launches N             measure N times, with the server started anew in
+                               between: speedmatrix diff wants 3 (default 1)
+      --restart-command CMD    what starts it anew, such as "docker restart vllm";
+                               without it you are asked to. It is run without a shell
 
 Ctrl-C stops after writing what is measured; a second one stops at once.
 
@@ -77,8 +82,15 @@ Examples:
 // planFlags are the flags that a plan file may set.
 var planFlags = []string{"contexts", "concurrency", "duration", "max-output", "prefill-contexts", "prefill-repeats", "temperature", "seed", "sampling-seeds", "text"}
 
-// collectConfig parses the command line of collect.
+// collectConfig parses the command line of collect, but for its repetition.
 func collectConfig(e *env, args []string) (collect.Config, error) {
+	cfg, _, err := repeatedCollect(e, args)
+	return cfg, err
+}
+
+// repeatedCollect parses the command line of collect, its repetition too.
+func repeatedCollect(e *env, args []string) (collect.Config, repetition, error) {
+	again := repetition{}
 	cfg := collect.Config{
 		Random:  rand.Reader,
 		Machine: host.System(),
@@ -90,7 +102,7 @@ func collectConfig(e *env, args []string) (collect.Config, error) {
 		kvTokens                       tokenFlag
 		vram                           bytesFlag
 		planFile, keyFile, rawURL      string
-		launch                         string
+		launch, restart                string
 		headers                        []string
 		temperature                    float64
 		repeats                        int32
@@ -135,23 +147,25 @@ func collectConfig(e *env, args []string) (collect.Config, error) {
 	fs.StringVarP(&cfg.Root, "out", "o", "results", "")
 	fs.StringVar(&cfg.Name, "name", "", "")
 	fs.StringVar(&cfg.Resume, "resume", "", "")
+	fs.IntVar(&again.launches, "launches", 1, "")
+	fs.StringVar(&restart, "restart-command", "", "")
 	if err := parseFlags(fs, args); err != nil {
-		return cfg, err
+		return cfg, again, err
 	}
 	if fs.NArg() > 0 {
-		return cfg, usageError{fmt.Sprintf("unexpected argument %q", fs.Arg(0)), "the server is given by --url"}
+		return cfg, again, usageError{fmt.Sprintf("unexpected argument %q", fs.Arg(0)), "the server is given by --url"}
 	}
 	if planFile != "" {
 		if err := applyPlanFile(fs, planFile); err != nil {
-			return cfg, err
+			return cfg, again, err
 		}
 	}
 	if rawURL == "" {
-		return cfg, usageError{"no server given", "speedmatrix collect --url http://localhost:8000; speedmatrix demo needs none"}
+		return cfg, again, usageError{"no server given", "speedmatrix collect --url http://localhost:8000; speedmatrix demo needs none"}
 	}
 	var err error
 	if cfg.URL, err = server.ParseURL(rawURL); err != nil {
-		return cfg, usageError{err.Error(), "such as --url http://localhost:8000"}
+		return cfg, again, usageError{err.Error(), "such as --url http://localhost:8000"}
 	}
 	cfg.Plan.ContextsTokens, cfg.Plan.Concurrency, cfg.Plan.PrefillContextsTokens = contexts, concurrency, prefill
 	cfg.Plan.MaxOutputTokens, cfg.Plan.PrefillRepeats = int32(maxOutput), repeats
@@ -160,16 +174,17 @@ func collectConfig(e *env, args []string) (collect.Config, error) {
 	}
 	cfg.MaxNumSeqs, cfg.KVCacheTokens, f.VRAMBytes = int32(maxNumSeqs), int64(kvTokens), int64(vram)
 	f.LaunchCommand = splitCommand(launch)
-	if err := checkCollect(fs, cfg); err != nil {
-		return cfg, err
+	again.restart = splitCommand(restart)
+	if err := cmp.Or(checkCollect(fs, cfg), again.check(cfg, restart)); err != nil {
+		return cfg, again, err
 	}
 	if cfg.Key, err = apiKey(keyFile, os.Getenv); err != nil {
-		return cfg, err
+		return cfg, again, err
 	}
 	if cfg.Header, err = parseHeaders(headers); err != nil {
-		return cfg, err
+		return cfg, again, err
 	}
-	return cfg, nil
+	return cfg, again, nil
 }
 
 // checkCollect refuses values that make no sense before anything is sent.
@@ -325,9 +340,12 @@ func tool() runlog.Tool {
 }
 
 func runCollect(e *env, args []string) error {
-	cfg, err := collectConfig(e, args)
+	cfg, again, err := repeatedCollect(e, args)
 	if err != nil {
 		return err
+	}
+	if again.launches > 1 {
+		return again.run(e, cfg)
 	}
 	dir, err := measure(e, cfg)
 	if err == nil {
