@@ -1,6 +1,7 @@
 package render
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -191,7 +192,7 @@ func newRunPage(in Input, o Options) (*runPage, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.Root, v.Stylesheet, v.Icon = "../../", style.name, icon.name
+	v.Root, v.Stylesheet, v.Icon, v.Around = "../../", style.name, icon.name, aroundPlace
 	p := &runPage{Summary: newSummary(in)}
 	add := func(name string, data []byte, failed error) {
 		p.Files = append(p.Files, document{name, data})
@@ -264,11 +265,14 @@ func writeSite(ctx context.Context, sources []source, dir string, o Options) (Re
 		return Result{}, err
 	}
 	slices.Sort(result.Computed)
-	files, err := siteFiles(runs, o)
+	s, err := newSite(runs, o)
 	if err != nil {
 		return Result{}, err
 	}
-	for _, d := range files {
+	if err := s.linkRuns(f); err != nil {
+		return Result{}, err
+	}
+	for _, d := range s.files {
 		if err := f.write(d.Name, d.Data); err != nil {
 			return Result{}, err
 		}
@@ -373,6 +377,19 @@ func (f *folder) write(name string, data []byte) error {
 		return fmt.Errorf("write site: %w", err)
 	}
 	return nil
+}
+
+// rewrite replaces the first old in a file that was written.
+func (f *folder) rewrite(name string, old, new []byte) error {
+	path, err := f.place(name)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("write site: %w", err)
+	}
+	return f.write(name, bytes.Replace(data, old, new, 1))
 }
 
 func (f *folder) copy(name, dir, file string) error {

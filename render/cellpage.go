@@ -65,7 +65,7 @@ func newCellsView(run *ingest.Run, labels map[int32]string, raw string) *cellsVi
 // measurements, and each drawing as a file for the Markdown twin.
 func besidePage(run *ingest.Run, v *runView, raw string) ([]document, error) {
 	cells := newCellsView(run, contextLabels(run), raw)
-	cells.Root, cells.Stylesheet, cells.Icon = v.Root, v.Stylesheet, v.Icon
+	cells.Root, cells.Stylesheet, cells.Icon, cells.Around = v.Root, v.Stylesheet, v.Icon, v.Around
 	b, err := html("cells.html.tmpl", cells)
 	if err != nil {
 		return nil, err

@@ -34,9 +34,9 @@ type series struct {
 
 func (s *series) newest() *summary { return s.Runs[len(s.Runs)-1] }
 
-// siteFiles returns all files of a site that are not of one run. The order
-// of runs does not matter.
-func siteFiles(runs []*summary, o Options) ([]document, error) {
+// newSite makes all files of a site that are not of one run. The order of
+// runs does not matter.
+func newSite(runs []*summary, o Options) (*site, error) {
 	given, err := readSlugs(o.Slugs)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func siteFiles(runs []*summary, o Options) ([]document, error) {
 			return nil, err
 		}
 	}
-	return s.files, nil
+	return s, nil
 }
 
 // group puts runs into their series, and both in order.
@@ -142,6 +142,48 @@ func (s *site) add(at, template string, view any) error {
 		return err
 	}
 	s.files = append(s.files, document{at + "index.md", b})
+	return nil
+}
+
+// aroundPlace stands in a run's pages where their navigation goes. Foreign
+// text is escaped and can't look like it.
+const aroundPlace = "<nav-around></nav-around>"
+
+// An aroundItem is a link from a run to what is about it.
+type aroundItem struct{ Text, URL, Rel string }
+
+// linkRuns puts the navigation into the pages of all runs, which are in f.
+func (s *site) linkRuns(f *folder) error {
+	for _, list := range s.series {
+		for i, r := range list.Runs {
+			at := runPath(r)
+			v := struct {
+				Nav    []navItem
+				Around []aroundItem
+			}{Nav: s.newPage(at, "", "").Nav}
+			const root = "../../"
+			v.Around = []aroundItem{
+				{"This model", root + s.modelPath(r) + "index.html", ""},
+				{"This hardware", root + s.hardwarePath(r) + "index.html", ""},
+				{"History", root + list.Path + "index.html", ""},
+			}
+			if i > 0 {
+				v.Around = append(v.Around, aroundItem{"← Before", root + escapePath(runPath(list.Runs[i-1])) + "index.html", "prev"})
+			}
+			if i < len(list.Runs)-1 {
+				v.Around = append(v.Around, aroundItem{"After →", root + escapePath(runPath(list.Runs[i+1])) + "index.html", "next"})
+			}
+			nav, err := html("around", v)
+			if err != nil {
+				return err
+			}
+			for _, page := range []string{"index.html", cellsFile} {
+				if err := f.rewrite(at+page, []byte(aroundPlace), nav); err != nil {
+					return err
+				}
+			}
+		}
+	}
 	return nil
 }
 

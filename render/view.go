@@ -74,6 +74,10 @@ type page struct {
 	Root        string // relative path of the site's root, "" or ending in a slash
 	Stylesheet  string // file name
 	Icon        string // file name
+
+	// Around is the navigation of a run's pages. It depends on other runs,
+	// and is put in its place when a site is written.
+	Around template.HTML
 }
 
 type factList struct {
