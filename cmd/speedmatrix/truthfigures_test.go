@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -96,12 +97,27 @@ func (c *comparer) figures(m *matched, cold map[int32]ingest.Stat) {
 		}
 		c.figure(what, got, spread(xs, f), len(xs))
 	}
+	percentiles := func(what string, got ingest.Percentiles, xs []span) {
+		for _, p := range []struct {
+			p   float64
+			got ingest.Stat
+		}{{0.05, got.P5}, {0.25, got.P25}, {0.5, got.P50}, {0.75, got.P75}, {0.9, got.P90}, {0.95, got.P95}, {0.99, got.P99}, {1, got.Max}} {
+			over(fmt.Sprintf("%s, quantile %v", what, p.p), p.got, xs, quantile(p.p))
+		}
+	}
 	median, least, most := quantile(0.5), quantile(0), quantile(1)
 	over("TTFT", g.TTFTUs, ttft, median)
+	percentiles("TTFT", m.cell.Spread.TTFTUs, ttft)
+	percentiles("time between tokens", m.cell.Spread.BetweenTokensUs, between)
+	percentiles("per request tok/s", m.cell.Spread.PerRequestTokPerS, rate)
+	percentiles("gaps", m.cell.Spread.GapUs, gaps)
 	over("first answer", g.FirstAnswerUs, answer, median)
 	over("prompt tokens", g.PromptTokens, prompts, median)
 	c.figure("cached share", g.CachedShare, exactly(cached/max(1, cachedOf)), cachedN)
 
+	if m.cell.Phase == runlog.PhasePrefill {
+		between, rate = nil, nil
+	}
 	none := func(what string, got ingest.Stat) { c.figure(what, got, span{}, 0) }
 	if m.cell.Phase == runlog.PhasePrefill {
 		over("prefill tok/s", g.PrefillTokPerS, prefill, median)
@@ -177,6 +193,85 @@ func (c *comparer) figures(m *matched, cold map[int32]ingest.Stat) {
 	c.figure("active requests", g.ActiveRequests, active.times(1/length), ever)
 	c.figure("completed requests", g.CompletedRequests, exactly(float64(completed)), len(m.requests))
 	c.loopFree(m, in)
+	c.timeline(m, all)
+	c.checks(m, win, all)
+}
+
+// timeline compares the rates in the parts of the window, and that streams
+// were in them as long as requests were active.
+func (c *comparer) timeline(m *matched, all tokenCount) {
+	t := m.cell.Timeline
+	if t == nil {
+		c.errorf("no timeline")
+		return
+	}
+	win, _ := c.window(m.cell)
+	length := win.close - win.open
+	known := all.events > 0
+	parts := make([]float64, ingest.TimelineBins)
+	for _, r := range m.requests {
+		for k, e := range r.events[:r.arrived] {
+			if !win.has(e.t, e.at) {
+				continue
+			}
+			known = known && r.counted
+			parts[int((float64(e.at)-win.open-1)/length*ingest.TimelineBins)] += float64(c.tokens(r, r.verdict, k))
+		}
+	}
+	if known != (t.TokPerS != nil) {
+		c.errorf("rates of the timeline known: %v, want %v", !known, known)
+	}
+	for i := range t.TokPerS {
+		n := 1
+		if !known {
+			n = 0
+		}
+		c.figure(fmt.Sprintf("tok/s in part %d", i), ingest.Stat{Value: t.TokPerS[i], N: 1}, exactly(parts[i]*1e6/(length/ingest.TimelineBins)), n)
+	}
+	sum := 0.0
+	for i := range ingest.TimelineBins {
+		sum += (t.Streams[ingest.Delivering][i] + t.Streams[ingest.Stalled][i]) / ingest.TimelineBins
+	}
+	if active := m.cell.Figures.ActiveRequests.Value; math.Abs(sum-active) > 0.001*float64(m.cell.Concurrency) {
+		c.errorf("the timeline has %v streams delivering or stalled, but %v requests were active", sum, active)
+	}
+}
+
+// checks compares the figures beside the results.
+func (c *comparer) checks(m *matched, win window, all tokenCount) {
+	k, g := &m.cell.Checks, &m.cell.Figures
+	c.figure("overrun", k.OverrunUs, exactly(win.close-win.open-float64(c.m.Plan.DurationUs)), 1)
+	differ, n := 0.0, 0
+	if total := g.TotalTokPerS.Value; total > 0 {
+		differ, n = math.Abs(g.FirstHalfTokPerS.Value-g.SecondHalfTokPerS.Value)/total, all.events
+	}
+	c.figure("halves differ", k.HalvesDiffer, exactly(differ), n)
+	differ, n = 0, 0
+	if total := g.TotalTokPerS.Value; total > 0 && g.PerRequestTokPerS.Known() && g.ActiveRequests.Known() {
+		differ, n = math.Abs(g.PerRequestTokPerS.Value*g.ActiveRequests.Value-total)/total, g.PerRequestTokPerS.N
+	}
+	c.figure("sum differs", k.SumDiffers, exactly(differ), n)
+
+	counts := inside(c.readings(runlog.SourceServer, runlog.MetricGenerationTokens), win)
+	arrived, events, known := 0.0, 0, len(counts) > 1
+	for _, r := range m.requests {
+		for i, e := range r.events[:r.arrived] {
+			if win.has(e.t, e.at) {
+				known = known && r.counted
+			}
+			if known && counts[0].t < float64(e.at) && float64(e.at) <= counts[len(counts)-1].t {
+				arrived += float64(c.tokens(r, r.verdict, i))
+				events++
+			}
+		}
+	}
+	if !known {
+		c.figure("the server's count", k.ServerTokens, span{}, 0)
+		c.figure("the client's count", k.ClientTokens, span{}, 0)
+		return
+	}
+	c.figure("the server's count", k.ServerTokens, exactly(counts[len(counts)-1].v-counts[0].v), len(counts))
+	c.figure("the client's count", k.ClientTokens, exactly(arrived), max(1, events))
 }
 
 // loopFree compares the rate before the first loop began.
@@ -323,7 +418,7 @@ func (c *comparer) statuses(m *matched) (all []ingest.Status) {
 		if c.clientLimited(win, cell.Figures.BetweenTokensUs) {
 			all = append(all, ingest.ClientLimited)
 		}
-		if c.underFilled(win, float64(cell.Concurrency)) {
+		if c.underFilled(m, win) {
 			all = append(all, ingest.UnderFilled)
 		}
 	}

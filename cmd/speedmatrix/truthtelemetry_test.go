@@ -78,8 +78,18 @@ func (c *comparer) clientLimited(w window, betweenTokens ingest.Stat) bool {
 }
 
 // underFilled reports whether the server's gauges say that fewer ran than
-// were asked to, or its counter that some were preempted.
-func (c *comparer) underFilled(w window, concurrency float64) bool {
+// were asked to, or its counter that some were preempted, or whether too few
+// requests were in progress though none failed.
+func (c *comparer) underFilled(m *matched, w window) bool {
+	concurrency := float64(m.cell.Concurrency)
+	progress, failed := 0.0, false
+	for _, r := range m.requests {
+		progress += max(0, min(w.close, float64(r.EndUs))-max(w.open, float64(r.SentUs)))
+		failed = failed || r.failed
+	}
+	if progress /= w.close - w.open; concurrency > 1 && !failed && progress > 0 && progress < 0.9*concurrency {
+		return true
+	}
 	running := inside(c.readings(runlog.SourceServer, runlog.MetricRequestsRunning), w)
 	waiting := inside(c.readings(runlog.SourceServer, runlog.MetricRequestsWaiting), w)
 	sum, queued := 0.0, 0.0
