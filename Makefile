@@ -5,7 +5,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME    ?= 10m
 
-.PHONY: help demo build test check fmt vet vuln lint race bench determinism cross fuzz
+.PHONY: help demo build test check fmt vet vuln lint race bench determinism cross fuzz validate-diff
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -52,6 +52,9 @@ fuzz: ## each fuzz target for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
 	  echo "fuzz $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
 
-.PHONY: truth
+.PHONY: truth validate-diff
 truth: ## 200 random runs compared with the simulator's own record
 	$(GO) test ./cmd/speedmatrix -run TestGroundTruth -v -timeout 3h -truth-runs=200 -truth-seed=1001
+
+validate-diff: ## how reliable a comparison's verdicts are: simulates for minutes, writes docs/diff-validation.md
+	SPEEDMATRIX_VALIDATE_DIFF=$(CURDIR)/docs/diff-validation.md nice -n 10 $(GO) test -count 1 -timeout 5h -run '^TestValidation$$' ./ingest/compare

@@ -24,24 +24,29 @@ func tTail(t, df float64) float64 {
 }
 
 // tQuantile returns the value below which Student's t lies with probability
-// p, 0 < p < 1. Beyond the middle the tail is convex and the normal
-// distribution's quantile lies before t's, so that Newton's method comes
-// from the left and never steps too far.
+// p, 0 < p < 1. It begins at the first terms of the expansion around the
+// normal quantile, which lies before t's. Beyond the middle the tail is
+// convex, so that Newton's method then comes from the left and never steps
+// too far.
 func tQuantile(p, df float64) float64 {
 	if p < 0.5 {
 		return -tQuantile(1-p, df)
 	}
-	t := math.Sqrt2 * math.Erfinv(2*p-1)
+	z := math.Sqrt2 * math.Erfinv(2*p-1)
 	if math.IsInf(df, 1) {
-		return t
+		return z
+	}
+	t := z
+	if df > 2 {
+		t += (z*z*z+z)/(4*df) + (5*z*z*z*z*z+16*z*z*z+3*z)/(96*df*df)
 	}
 	a, _ := math.Lgamma((df + 1) / 2)
 	b, _ := math.Lgamma(df / 2)
 	peak := math.Exp(a-b) / math.Sqrt(df*math.Pi)
 	for range 100 {
 		step := (tTail(t, df)/2 - (1 - p)) / (peak * math.Pow(1+t*t/df, -(df+1)/2))
-		t += step
-		if math.Abs(step) < 1e-12*t {
+		t = max(z, t+step)
+		if math.Abs(step) < 1e-7*t { // the next one would be the square of that
 			break
 		}
 	}

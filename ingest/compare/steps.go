@@ -42,7 +42,7 @@ const (
 // in the order of commits, at 1 % of false findings for a series: binary
 // segmentation by the largest standardised difference of means. sd is the
 // standard deviation of one launch, of a noise profile (Profile.SD); 0 means
-// that there is none. One point never splits a series.
+// that there is none. One point alone never splits a series.
 func FindSteps(points []Point, sd, effect float64) History {
 	h := History{SD: sd}
 	if sd <= 0 {
@@ -109,7 +109,7 @@ func between(before, after []Point, sd float64) (difference, z float64) {
 func (h *History) split(points []Point, from, to int, critical, effect float64) {
 	best, at := 0.0, -1
 	for i := from + 2; i <= to-2; i++ {
-		if d, z := between(points[from:i], points[i:to], h.SD); z > best && math.Abs(d) >= effect {
+		if d, z := between(points[from:i], points[i:to], h.SD); z > best && math.Abs(d) >= effect && h.rests(points[from:i], points[i:to], d) {
 			best, at = z, i
 		}
 	}
@@ -119,6 +119,25 @@ func (h *History) split(points []Point, from, to int, critical, effect float64) 
 	h.Steps = append(h.Steps, h.step(points[from:at], points[at:to], at, critical, true))
 	h.split(points, from, at, critical, effect)
 	h.split(points, at, to, critical, effect)
+}
+
+// rests reports whether a difference rests on more than one point: without
+// any single one of them at least half of it remains. A spike and its
+// neighbour have another mean than the rest, and are no new level.
+func (h *History) rests(before, after []Point, difference float64) bool {
+	for i := range len(before) + len(after) {
+		b, a := before, after
+		if i < len(before) {
+			b = slices.Concat(before[:i], before[i+1:])
+		} else {
+			i -= len(before)
+			a = slices.Concat(after[:i], after[i+1:])
+		}
+		if d, _ := between(b, a, h.SD); d/difference < 0.5 {
+			return false
+		}
+	}
+	return true
 }
 
 func (h *History) step(before, after []Point, at int, critical float64, confirmed bool) Step {
