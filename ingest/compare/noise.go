@@ -186,17 +186,42 @@ func profileKey(m *runlog.Manifest) map[string]string {
 	return key
 }
 
-// ProfileName returns the file name under which a profile for the setting of
-// a launch is kept, without a folder: 16 hexadecimal digits and ".json".
-func ProfileName(m *runlog.Manifest) string { return keyID(profileKey(m)) + ".json" }
-
-// keyID names a setting.
-func keyID(key map[string]string) string {
+// Setting names what a launch was measured under, 16 hexadecimal digits:
+// equal for launches that a noise profile is good for alike, whatever the
+// engine's version. They form one series.
+func Setting(m *runlog.Manifest) string {
+	key := profileKey(m)
 	h := sha256.New()
 	for _, field := range slices.Sorted(maps.Keys(key)) {
 		fmt.Fprintf(h, "%q=%q\n", field, key[field])
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// ProfileName returns the file name under which a profile for the setting of
+// a launch is kept, without a folder.
+func ProfileName(m *runlog.Manifest) string { return Setting(m) + ".json" }
+
+// Sides groups launches of one setting and one build into sides, in the order
+// of their first launches. Runs without a manifest are left out.
+func Sides(runs []*ingest.Run) []Side {
+	at := map[string]int{}
+	var out []Side
+	for _, r := range (Side{Runs: slices.DeleteFunc(slices.Clone(runs), func(r *ingest.Run) bool { return r == nil || r.Manifest == nil })}).ordered().Runs {
+		e := &r.Manifest.Engine
+		id := fmt.Sprintf("%s %q %q %q", Setting(r.Manifest), first(fact(e.Commit), 9), fact(e.Version), fact(e.Build))
+		i, ok := at[id]
+		if !ok {
+			i = len(out)
+			at[id] = i
+			out = append(out, Side{})
+		}
+		out[i].Runs = append(out[i].Runs, r)
+	}
+	for i := range out {
+		out[i] = out[i].ordered()
+	}
+	return out
 }
 
 // unfit says why the profile says nothing about a comparison, "" if it does.
