@@ -484,11 +484,11 @@ func (d *differ) coverageText() string {
 		}
 		return fmt.Sprintf("%d of %d %s", p.Both, p.PlannedA+p.OnlyB, name)
 	}
-	text := join(" and ", phase(&c.Decode, "decode"), phase(&c.Prefill, "prefill"))
+	text := join(", ", phase(&c.Decode, "decode"), phase(&c.Prefill, "prefill"))
 	if text == "" {
 		return "no cell was planned"
 	}
-	text += " cells valid on both sides"
+	text = "both have " + text
 	if !d.Comparable {
 		return text
 	}

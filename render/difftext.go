@@ -105,7 +105,7 @@ func (t *diffText) side(s *diffSide) {
 }
 
 func diffTableLine(context, concurrency, a, b, change, against, verdict string) string {
-	return fmt.Sprintf("%-9s %4s %12s %12s  %-26s %8s  %s", context, concurrency, a, b, change, against, verdict)
+	return fmt.Sprintf("%-9s %4s %11s %11s  %-26s %8s  %s", context, concurrency, a, b, change, against, verdict)
 }
 
 func (t *diffText) row(r *diffRow) {

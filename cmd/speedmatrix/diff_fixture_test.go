@@ -17,6 +17,7 @@ type launchSpec struct {
 	commit   string                   // "": 73a5831127a9
 	noise    float64                  // standard deviation of a launch and, likewise, of a cell; 0: 0.2 %
 	contexts []int32                  // nil: 8K, 32K, 128K
+	prefill  []int32                  // nil: the first context
 	levels   []int32                  // concurrency; nil: 1, 2
 	speed    func(runlog.Key) float64 // factor; nil: 1 for all cells
 	change   func(*runlog.Manifest)   // before it is written; nil: nothing
@@ -34,6 +35,9 @@ func writeLaunch(t testing.TB, root string, s launchSpec) string {
 	if s.contexts == nil {
 		s.contexts = []int32{8192, 32768, 131072}
 	}
+	if s.prefill == nil {
+		s.prefill = s.contexts[:1]
+	}
 	if s.levels == nil {
 		s.levels = []int32{1, 2}
 	}
@@ -50,7 +54,7 @@ func writeLaunch(t testing.TB, root string, s launchSpec) string {
 		Hardware: runlog.Hardware{Type: "Discrete GPU", GPUs: []runlog.GPU{{Name: "NVIDIA H200", VRAMBytes: 141 << 30, Driver: "580.95", PowerLimitW: 700}}, OS: "linux"},
 		Server:   runlog.Server{Address: "loopback", Metrics: "available"},
 		Plan: runlog.Plan{
-			ContextsTokens: s.contexts, Concurrency: s.levels, PrefillContextsTokens: s.contexts[:1], DurationUs: windowUs, MaxOutputTokens: 4096, PrefillRepeats: 1,
+			ContextsTokens: s.contexts, Concurrency: s.levels, PrefillContextsTokens: s.prefill, DurationUs: windowUs, MaxOutputTokens: 4096, PrefillRepeats: 1,
 			Seed: 1, Salt: fmt.Sprintf("%032x", s.minutes), PromptSet: "p1", Sampling: runlog.Sampling{Temperature: 1, TopP: 1, IgnoreEOS: true},
 			DecodeTest: "fixed duration", PrefillMode: "measured during decode warm-up", TokenCounting: "token ids", PromptCounting: "exact", Text: "none",
 		},

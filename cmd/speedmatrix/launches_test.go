@@ -25,6 +25,7 @@ import (
 type restartable struct {
 	t       *testing.T
 	address string
+	config  simserver.Config
 	server  *http.Server
 	starts  int
 }
@@ -37,7 +38,7 @@ func (r *restartable) start() {
 		return
 	}
 	r.address = l.Addr().String()
-	sim, err := simserver.New(simserver.Config{Seed: 1, Speed: 4, MaxModelLen: 4096})
+	sim, err := simserver.New(r.config)
 	if err != nil {
 		r.t.Errorf("start server: %v", err)
 		return
@@ -69,7 +70,7 @@ type collectAgain struct {
 // Launches are one session: numbered, each with prompts of its own, and it
 // is known of each but the first whether the server was started anew.
 func TestLaunches(t *testing.T) {
-	s := &restartable{t: t, address: "127.0.0.1:0"}
+	s := &restartable{t: t, address: "127.0.0.1:0", config: simserver.Config{Seed: 1, Speed: 4, MaxModelLen: 4096}}
 	s.start()
 	defer func() { s.stop() }()
 	var stdout, stderr bytes.Buffer
@@ -125,7 +126,7 @@ func TestLaunches(t *testing.T) {
 
 // A restart that goes wrong ends it, and what was measured is kept.
 func TestLaunchesEndWhereARestartFails(t *testing.T) {
-	s := &restartable{t: t, address: "127.0.0.1:0"}
+	s := &restartable{t: t, address: "127.0.0.1:0", config: simserver.Config{Seed: 1, Speed: 4, MaxModelLen: 4096}}
 	s.start()
 	defer s.stop()
 	var stdout, stderr bytes.Buffer
