@@ -241,6 +241,9 @@ func TestCellsThatCannotBeCompared(t *testing.T) {
 		a, b := pair(3, func(r *ingest.Run) { tt.b(cell(r)) })
 		r := mustCompare(t, a, b, func(o *Options) { o.Allow = tt.allow })
 		c := cellOf(t, r, Decode, 8192, 8)
+		if hot := findingOf(t, r, "heat"); (hot.Outcome == Warn) != (tt.name[:4] == "heat") || hot.Allowed != (tt.allow != nil) {
+			t.Errorf("%s: %+v", tt.name, hot)
+		}
 		if c.Verdict != tt.want || !strings.Contains(c.Reason, tt.text) || (c.Change != nil) != (tt.want == NoChange) {
 			t.Errorf("%s: got %v, %q, want %v, %q", tt.name, c.Verdict, c.Reason, tt.want, tt.text)
 		}

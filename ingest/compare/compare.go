@@ -184,7 +184,7 @@ type CellDiff struct {
 type CellSide struct {
 	Planned  int           // launches that planned the cell
 	Valid    int           // … in which it was Valid
-	Status   ingest.Status // Valid only if it was that on every launch; else the first other status in order of precedence. Meaningless if Planned is 0
+	Status   ingest.Status // Valid only if it was that on every launch that planned it; else the first other status in order of precedence. Meaningless if Planned is 0
 	Launches int           // of the side
 
 	// Value is the geometric mean of the metric over the Valid launches, and
@@ -313,8 +313,29 @@ func newDiff(a, b Side, o *Options) Diff {
 			Metric: m, Gates: slices.Contains(o.GateOn, m), Effect: o.Effect.Of(m), Cells: cells(m, a, b),
 		})
 	}
+	d.Findings = append(d.Findings, d.heat(slices.Contains(o.Allow, AllowTelemetry)))
 	d.Coverage = coverage(&d)
 	return d
+}
+
+// heat says in how many cells a GPU was held back.
+func (d *Diff) heat(allowed bool) Finding {
+	f, n := Finding{Field: "heat"}, 0
+	for _, m := range []Metric{Decode, Prefill} {
+		for i := range d.Metrics[m].Cells {
+			if d.Metrics[m].Cells[i].slowed() != "" {
+				n++
+			}
+		}
+	}
+	if n > 0 {
+		f.Outcome, f.Allowed = Warn, allowed
+		f.Text = fmt.Sprintf("heat or a power brake held a GPU back in %d of the cells, which are not compared", n)
+		if allowed {
+			f.Text = fmt.Sprintf("heat or a power brake held a GPU back in %d of the cells, which are compared all the same", n)
+		}
+	}
+	return f
 }
 
 // order writes the sides' letters in the order of time.
@@ -423,13 +444,9 @@ func (s *CellSide) take(m Metric, c *ingest.Cell) {
 	}
 }
 
-// finish computes what needs all launches. A launch that did not plan the
-// cell leaves it not measured.
+// finish computes what needs all launches.
 func (s *CellSide) finish(launches int) {
 	s.Launches = launches
-	if s.Planned > 0 && s.Planned < launches && s.Status == ingest.Valid {
-		s.Status = ingest.NotRun
-	}
 	n := len(s.Values)
 	if n == 0 {
 		return

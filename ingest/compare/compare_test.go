@@ -526,6 +526,17 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
+// What a launch did not plan is not lost.
+func TestPlansOfOneSideDiffer(t *testing.T) {
+	a, b := pair(3, nil)
+	b.Runs[1].Decode = b.Runs[1].Decode[:39]
+	r := mustCompare(t, a, b, nil)
+	c := cellOf(t, r, Decode, 131072, 128)
+	if c.Verdict != NotComparable || c.Reason != "planned by 3 of 3 launches of A and 2 of 3 of B" || len(r.Diffs[0].Coverage.Changes) != 0 || status(r, DefaultGate()) != ExitPass {
+		t.Errorf("got %v, %q, changes %+v, exit %d", c.Verdict, c.Reason, r.Diffs[0].Coverage.Changes, status(r, DefaultGate()))
+	}
+}
+
 func TestGate(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -16,7 +16,7 @@ type Coverage struct {
 	// context, then concurrency. Empty when the sides are not comparable.
 	Changes []StatusChange
 
-	Lost, Gained int     // cells that stopped or started to be Valid on every launch, of those that both sides planned
+	Lost, Gained int     // cells that stopped or started to be Valid on every launch, of those that every launch planned
 	P            float64 // how often chance alone would be as one-sided as Lost against Gained (McNemar, exact, two-sided)
 
 	LoopsBegun, LoopsEnded int     // cells in which a request began to loop, or ceased to
@@ -78,7 +78,7 @@ func coverage(d *Diff) Coverage {
 	for _, metric := range []Metric{Prefill, Decode} {
 		for i := range d.Metrics[metric].Cells {
 			cell := &d.Metrics[metric].Cells[i]
-			if cell.A.Planned == 0 || cell.B.Planned == 0 {
+			if cell.A.Planned < cell.A.Launches || cell.B.Planned < cell.B.Launches {
 				continue
 			}
 			a, b := cell.A.Status, cell.B.Status

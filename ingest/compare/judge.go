@@ -170,6 +170,8 @@ func (m *MetricDiff) comparable(d *Diff, allow []Allowance) []int {
 		refuse := func(format string, args ...any) { c.Verdict, c.Reason = NotComparable, fmt.Sprintf(format, args...) }
 		switch slowed, prompts := c.slowed(), c.promptsDiffer(); {
 		case onlyIn(c):
+		case c.A.Planned < c.A.Launches || c.B.Planned < c.B.Launches:
+			refuse("planned by %d of %d launches of A and %d of %d of B", c.A.Planned, c.A.Launches, c.B.Planned, c.B.Launches)
 		case c.A.Valid < c.A.Launches || c.B.Valid < c.B.Launches:
 			s := statusChange(c, memory)
 			c.Verdict, c.Reason = s.Verdict, s.Text
