@@ -83,13 +83,13 @@ type Effects struct {
 }
 
 // Of returns the smallest change of a cell that matters.
-func (e *Effects) Of(m Metric) float64 {
+func (e Effects) Of(m Metric) float64 {
 	return [...]float64{Decode: e.Decode, Prefill: e.Prefill, TTFT: e.TTFT, PerRequest: e.PerRequest, BetweenTokens: e.BetweenTokens}[m]
 }
 
 // bound returns the smallest change of a cell that matters as a logarithm,
 // given the typical value of both sides.
-func (e *Effects) bound(m Metric, typical float64) float64 {
+func (e Effects) bound(m Metric, typical float64) float64 {
 	b := math.Log1p(e.Of(m))
 	if m == TTFT && typical > 0 {
 		b = max(b, 2*math.Asinh(e.TTFTUs/(2*typical))) // exactly |B − A| ≥ TTFTUs

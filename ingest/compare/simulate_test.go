@@ -16,17 +16,17 @@ import (
 // A world says how launches of the same code differ. Standard deviations are
 // of logarithms.
 type world struct {
-	name           string
-	launch         float64 // of what all cells of a launch share
-	low, high      float64 // of a cell beside that: uniform over cells between these
-	heavyTails     bool    // Student's t with 4 degrees of freedom instead of normal
-	slowLaunches   float64 // share of launches that are 20 % slower in everything
-	speculative    bool    // a quarter of the decode cells differ by 12 %
-	neighbours     float64 // of what cells of one concurrency share in a launch: not in the model
-	drift          float64 // of the machine from the first launch to the last: not in the model
-	staleProfile   float64 // the profile was made when noise was this many times smaller
-	oneAfterOther  bool    // A A A B B B instead of A B A B A B
-	justAssumption bool    // beyond the model: shown, not held to the targets
+	name          string
+	launch        float64 // of what all cells of a launch share
+	low, high     float64 // of a cell beside that: uniform over cells between these
+	heavyTails    bool    // Student's t with 4 degrees of freedom instead of normal
+	slowLaunches  float64 // share of launches that are 20 % slower in everything
+	speculative   bool    // a quarter of the decode cells differ by 12 %
+	neighbours    float64 // of what cells of one concurrency share in a launch: not in the model
+	drift         float64 // of the machine from the first launch to the last: not in the model
+	staleProfile  float64 // the profile was made when noise was this many times smaller
+	oneAfterOther bool    // A A A B B B instead of A B A B A B
+	beyond        bool    // the model: shown, not held to the targets
 }
 
 func worlds() []world {
@@ -42,10 +42,10 @@ func worlds() []world {
 		with(usual, "heavy tails", func(w *world) { w.heavyTails = true }),
 		with(usual, "bimodal", func(w *world) { w.slowLaunches = 0.15 }),
 		with(quiet, "speculative", func(w *world) { w.speculative = true }),
-		with(usual, "stale profile", func(w *world) { w.staleProfile, w.justAssumption = 2, true }),
-		with(usual, "neighbours", func(w *world) { w.neighbours, w.justAssumption = 0.005, true }),
-		with(usual, "drift 2 %", func(w *world) { w.drift, w.justAssumption = 0.02, true }),
-		with(usual, "drift 2 %, AABB", func(w *world) { w.drift, w.oneAfterOther, w.justAssumption = 0.02, true, true }),
+		with(usual, "stale profile", func(w *world) { w.staleProfile, w.beyond = 2, true }),
+		with(usual, "neighbours", func(w *world) { w.neighbours, w.beyond = 0.005, true }),
+		with(usual, "drift 2 %", func(w *world) { w.drift, w.beyond = 0.02, true }),
+		with(usual, "drift 2 %, AABB", func(w *world) { w.drift, w.oneAfterOther, w.beyond = 0.02, true, true }),
 	}
 }
 
@@ -78,15 +78,13 @@ func scenarios() []scenario {
 		decode("all −3 %", func(int) float64 { return 0.97 }),
 		// A quarter of the cells exactly at the edge of what matters, either way.
 		{"edge", func(m Metric, i int) float64 {
-			edge := 1 + DefaultOptions().effects().Of(m)
+			edge := 1 + DefaultOptions().Effect.Of(m)
 			return [...]float64{edge, 1 / edge, 1, 1, 1, 1, 1, 1}[i%8]
 		}},
 		// The run as a whole exactly there.
 		{"all at the edge", func(Metric, int) float64 { return 1 / (1 + DefaultOptions().Effect.Run) }},
 	}
 }
-
-func (o Options) effects() *Effects { return &o.Effect }
 
 // A simulation draws launches of one world.
 type simulation struct {
@@ -342,7 +340,7 @@ func settings() []*row {
 	var rows []*row
 	for _, w := range worlds() {
 		for _, km := range [][2]int{{1, 0}, {1, 5}, {2, 0}, {2, 3}, {2, 5}, {3, 0}, {3, 3}, {3, 5}, {5, 0}, {5, 5}} {
-			if w.justAssumption && km[0] != 3 && km != [2]int{2, 5} || w.staleProfile > 0 && km[1] == 0 {
+			if w.beyond && km[0] != 3 && km != [2]int{2, 5} || w.staleProfile > 0 && km[1] == 0 {
 				continue
 			}
 			rows = append(rows, &row{w: w, k: km[0], m: km[1]})
@@ -474,7 +472,7 @@ func TestValidation(t *testing.T) {
 
 	within, beyond := "", ""
 	for _, r := range rows {
-		if r.w.justAssumption {
+		if r.w.beyond {
 			beyond += r.line()
 		} else {
 			within += r.line()
