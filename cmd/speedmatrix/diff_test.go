@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -353,5 +354,68 @@ func TestPlan(t *testing.T) {
 	}
 	if status, _, _ := commandLine("diff", "--plan", "a b", "new"); status != exitUsage {
 		t.Errorf("a name with a blank: exit status %d, want %d", status, exitUsage)
+	}
+}
+
+// The action's script runs the command as docs/diff-ci.md says, and inputs
+// can't become commands.
+func TestAction(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal(err) // the action needs it too
+	}
+	b, err := os.ReadFile("../../action.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, ok := strings.Cut(string(b), "      run: |\n")
+	if !ok {
+		t.Fatal("action.yml has no script")
+	}
+	if strings.Contains(block, "${{") {
+		t.Error("an input is written into the script")
+	}
+	script := strings.ReplaceAll("\n"+block, "\n        ", "\n")
+	root := t.TempDir()
+	temp := filepath.Join(root, "temp dir")
+	if err := os.MkdirAll(temp, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(temp, "speedmatrix"), fmt.Appendf(nil, "#!%s\nexec '%s' \"$@\"\n", bash, os.Args[0]), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	slowA, slowB := launchSides(t, filepath.Join(root, "slow"), 3, slower(8192, 1, 0.9))
+	oneA, oneB := launchSides(t, filepath.Join(root, "one"), 1, nil)
+	for _, tt := range []struct {
+		rule, base, head, arguments, fail, unjudged string
+		want                                        int
+		status                                      string
+	}{
+		{"slower fails", slowA, slowB, "", "true", "false", 1, "1"},
+		{"… unless it may not", slowA, slowB, "", "false", "false", 0, "1"},
+		{"faster passes", slowB, slowA, "--gate-on=decode\n--q=0.01\n", "true", "true", 0, "0"},
+		{"what can't be judged warns", oneA, oneB, "", "true", "false", 0, "3"},
+		{"… or fails", oneA, oneB, "", "true", "true", 3, "3"},
+		{"a mistake fails", slowA, "$(touch pwned)", "", "false", "false", 2, "2"},
+	} {
+		output, summary := filepath.Join(t.TempDir(), "output"), filepath.Join(t.TempDir(), "summary")
+		cmd := exec.Command(bash, "-c", script)
+		cmd.Dir = t.TempDir()
+		cmd.Env = append(os.Environ(), roleVariable+"=main", "BASE="+tt.base, "HEAD="+tt.head, "RESULTS=results", "ARGUMENTS="+tt.arguments,
+			"FAIL="+tt.fail, "FAIL_UNJUDGED="+tt.unjudged, "RUNNER_TEMP="+temp, "GITHUB_OUTPUT="+output, "GITHUB_STEP_SUMMARY="+summary)
+		out, _ := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != tt.want {
+			t.Errorf("%s: exit status %d, want %d: %s", tt.rule, got, tt.want, out)
+		}
+		said, err := os.ReadFile(output)
+		if err != nil || !strings.HasPrefix(string(said), "status="+tt.status+"\nline=") {
+			t.Errorf("%s: outputs %q (%v), want status %s", tt.rule, said, err, tt.status)
+		}
+		if md, err := os.ReadFile(summary); tt.status != "2" && (err != nil || !strings.Contains(string(md), "<details>")) {
+			t.Errorf("%s: summary %q (%v)", tt.rule, md, err)
+		}
+		if _, err := os.Stat(filepath.Join(cmd.Dir, "pwned")); err == nil {
+			t.Errorf("%s: the input was run", tt.rule)
+		}
 	}
 }
