@@ -484,9 +484,12 @@ func TestCase_BR095_LoopHasNoSpeed(t *testing.T) {
 	}
 	// Up to the loop's first event: 101 tokens in 1.005 s.
 	stat(t, "loop-free tok/s", c.Figures.LoopFreeTokPerS, 101/1.005, 101)
-	// The case's own 900 tokens are 2,700 characters, below the 4,096 that method/1 asks for.
-	if c := looped(900); c.Status != Valid {
-		t.Errorf("2,700 characters: %s, want Valid under method/1", c.Status)
+	// The case's own 900 tokens are 2,700 characters: short, but 900 cycles.
+	if c := looped(900); c.Status != Looped || c.Requests[0].Loop.Cycles != 900 {
+		t.Errorf("900 times \"ab-\": %s %v, want Looped", c.Status, c.Evidence)
+	}
+	if c := looped(341); c.Status != Valid {
+		t.Errorf("1,023 characters: %s, want Valid", c.Status)
 	}
 }
 

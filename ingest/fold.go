@@ -388,10 +388,9 @@ func loopChannel(c runlog.Channel) int {
 
 // loop returns the loop of rows lo … hi−1 that began first, nil without one.
 func (f *folder) loop(lo, hi int, textBytes [3]int) *Loop {
-	lim := loopLimits{loopMaxPeriod, loopMinCycles, loopMinLength}
 	var first *Loop
 	for ch, n := range textBytes {
-		if n < loopMinLength { // bytes are never fewer than code points
+		if n < shortLoop.minLength { // bytes are never fewer than code points
 			continue
 		}
 		f.text = f.text[:0]
@@ -408,7 +407,10 @@ func (f *folder) loop(lo, hi int, textBytes [3]int) *Loop {
 			}
 			rows, ends = append(rows, i), append(ends, len(f.text))
 		}
-		rep, ok := f.loops.find(f.text, lim)
+		rep, ok := f.loops.find(f.text, longLoop)
+		if short, found := f.loops.find(f.text, shortLoop); found && (!ok || short.start < rep.start) {
+			rep, ok = short, true
+		}
 		if !ok {
 			continue
 		}

@@ -9,11 +9,13 @@ type loopLimits struct {
 	minLength int // repeating code points
 }
 
-// The limits of method/1.
-const (
-	loopMaxPeriod = 32768
-	loopMinCycles = 4
-	loopMinLength = 4096
+// longLoop and shortLoop are the limits of method/1. A period of a few
+// characters that comes hundreds of times is a loop before it is 4,096
+// characters long; from 16 characters on the second rule would find nothing
+// that the first does not.
+var (
+	longLoop  = loopLimits{maxPeriod: 32768, minCycles: 4, minLength: 4096}
+	shortLoop = loopLimits{maxPeriod: 16, minCycles: 256, minLength: 1024}
 )
 
 // need returns how many code points a loop of period p must have.

@@ -114,8 +114,8 @@ func prose(n int, seed uint64) string {
 }
 
 func TestLoopLimits(t *testing.T) {
-	lim := loopLimits{loopMaxPeriod, loopMinCycles, loopMinLength}
-	long := prose(loopMaxPeriod+1, 1)
+	lim := longLoop
+	long := prose(longLoop.maxPeriod+1, 1)
 	tail := prose(5000, 2)
 	for _, tt := range []struct {
 		name string
@@ -125,7 +125,7 @@ func TestLoopLimits(t *testing.T) {
 		{"4,096 characters are a loop", strings.Repeat("ab-x", 1024), repetition{0, 4096, 4}},
 		{"4,095 characters are none", strings.Repeat("ab-x", 1024)[:4095], repetition{}},
 		{"one token 1,366 times", "." + strings.Repeat("ab-", 1366), repetition{1, 4098, 3}},
-		{"four whole cycles of the longest period", strings.Repeat(long[:loopMaxPeriod], 4), repetition{0, 4 * loopMaxPeriod, loopMaxPeriod}},
+		{"four whole cycles of the longest period", strings.Repeat(long[:longLoop.maxPeriod], 4), repetition{0, 4 * longLoop.maxPeriod, longLoop.maxPeriod}},
 		{"a period one longer is not looked for", strings.Repeat(long, 4), repetition{}},
 		{"three and nearly four cycles are none", strings.Repeat(tail, 4)[:len(tail)*4-1], repetition{}},
 		{"a loop that the model left again", long[:999] + "!" + strings.Repeat(tail, 5) + "?" + long, repetition{1000, 25000, 5000}},
@@ -146,7 +146,7 @@ func TestLoopLimits(t *testing.T) {
 }
 
 func BenchmarkLoop(b *testing.B) {
-	lim := loopLimits{loopMaxPeriod, loopMinCycles, loopMinLength}
+	lim := longLoop
 	const n = 100_000
 	twice := prose(30000, 3)
 	for _, bb := range []struct{ name, text string }{

@@ -1143,7 +1143,7 @@ func TestCase_BR061(t *testing.T) {
 			if c := r.decode(t, 3); c.Launch.Failed != 3 || c.Rows == 0 {
 				t.Errorf("the cell that saw it: %+v, %d rows, want 3 failed with their rows", c.Launch, c.Rows)
 			}
-			r.says(t, "EngineDeadError", "The run was interrupted before its plan was worked off", "2 of 5 measurements are missing")
+			r.says(t, "EngineDeadError", "the run ended before its plan was worked off", "2 of 5 measurements are missing")
 			if n := after.Load(); n > 0 {
 				t.Errorf("%d requests after the death, want none", n)
 			}

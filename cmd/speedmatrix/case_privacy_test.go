@@ -732,18 +732,18 @@ func TestCase_BR095(t *testing.T) {
 	var dirs []string
 	for run, answer := range []func(w http.ResponseWriter){
 		func(w http.ResponseWriter) {
-			words(w, 1500, 2*time.Millisecond, func(i int) string { return fmt.Sprintf("%d, ", i*i) })
+			words(w, 900, 2*time.Millisecond, func(i int) string { return fmt.Sprintf("%d, ", i*i) })
 		},
-		func(w http.ResponseWriter) { words(w, 1500, 0, func(int) string { return "ab-" }) },
+		func(w http.ResponseWriter) { words(w, 900, 0, func(int) string { return "ab-" }) },
 	} {
 		srv := serveStub(t, simserver.Config{Seed: 1, MaxModelLen: 4096, Speed: 4, Metrics: simserver.MetricsNone}, func(w http.ResponseWriter, r *http.Request, n int, b chatBody) bool {
-			if n < 0 || *b.MaxTokens != 1500 || n < 3 {
+			if n < 0 || *b.MaxTokens != 900 || n < 3 {
 				return false
 			}
 			answer(w)
 			return true
 		})
-		c := collectRun(t, "--url", srv.URL, "-o", t.TempDir(), "--contexts", "256", "--concurrency", "1", "--duration", "1s", "--max-output", "1500", "--name", fmt.Sprintf("run-%d", run+1))
+		c := collectRun(t, "--url", srv.URL, "-o", t.TempDir(), "--contexts", "256", "--concurrency", "1", "--duration", "1s", "--max-output", "900", "--name", fmt.Sprintf("run-%d", run+1))
 		dirs = append(dirs, c.dir)
 	}
 	site := rendered(t, dirs...)
@@ -775,7 +775,7 @@ func TestCase_BR095(t *testing.T) {
 	}
 	c := decodeCell(t, runOf(t, dirs[1]), 1)
 	ev, err := runlog.ReadEvents(dirs[1], c.Key(), c.FileInfo)
-	if err != nil || !strings.Contains(string(ev.Text), strings.Repeat("ab-", 1400)) {
+	if err != nil || !strings.Contains(string(ev.Text), strings.Repeat("ab-", 900)) {
 		t.Errorf("the raw events of the loop are not kept (%v)", err)
 	}
 }
