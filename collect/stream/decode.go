@@ -63,11 +63,11 @@ type rowWriter struct {
 func (d *rowWriter) writeRequest(req *rawRequest, events []rawEvent) {
 	d.lastText = -1
 	sent := req.sentUs
-	if req.headersUs >= 0 {
-		// Nothing is answered before it was sent: where the kernel's time of
-		// the answer is the earlier one, this process was kept from noting
-		// that it had sent the request, and its note is late.
-		sent = min(sent, req.headersUs)
+	if req.headersUs >= 0 && req.headersUs < sent {
+		// Nothing is answered before it was sent: this process was kept from
+		// noting that it had sent the request. The write itself takes but a
+		// moment, so its beginning is the better note.
+		sent = req.beganUs
 	}
 	d.add(runlog.NewEvent(runlog.KindSent, sent), 0)
 	if req.headersUs >= 0 {

@@ -31,7 +31,8 @@ func (r *Recording) Requests() int { return len(r.requests) }
 // rawRequest is what is known of a request without decoding.
 type rawRequest struct {
 	firstEvent int   // index in events
-	sentUs     int64 // last byte written
+	beganUs    int64 // writing it began
+	sentUs     int64 // its last byte was written, as soon as that could be noted
 	status     int32
 	headersUs  int64  // −1: none
 	headRead   uint32 // which read completed the head

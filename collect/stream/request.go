@@ -115,10 +115,11 @@ func (c *Client) attempt(body [][]byte, mayRetry bool) (out Outcome, again bool)
 	defer unhook()
 
 	x := exchange{rec: c.rec, lateness: c.lateness}
+	began := time.Now()
 	writeErr := c.write(conn, body)
 	conn.used = true
 	now := time.Now()
-	x.begin(now)
+	x.begin(began, now)
 	if writeErr != nil {
 		// A server that refuses a request may answer before it has read all
 		// of it, and close. The answer says more than the broken pipe.
@@ -191,10 +192,10 @@ const maxPlain = 64 << 10
 // maxRecorded bounds the memory that one request's events may take.
 const maxRecorded = 512 << 20
 
-func (x *exchange) begin(sent time.Time) {
+func (x *exchange) begin(began, sent time.Time) {
 	r := x.rec
 	r.requests = append(r.requests, rawRequest{
-		firstEvent: len(r.events), sentUs: r.us(sent), headersUs: -1, status: runlog.Unknown,
+		firstEvent: len(r.events), beganUs: r.us(began), sentUs: r.us(sent), headersUs: -1, status: runlog.Unknown,
 	})
 	x.req = &r.requests[len(r.requests)-1]
 	x.now.at = sent

@@ -142,7 +142,7 @@ func TestWhatHasArrivedBeforeTheStopIsRecorded(t *testing.T) {
 	}
 	rec := NewRecording(time.Now())
 	x := exchange{rec: rec, lateness: &Lateness{}}
-	x.begin(time.Now())
+	x.begin(time.Now(), time.Now())
 	events := "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n"
 	if _, err := io.WriteString(server, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+events+events); err != nil {
 		t.Fatal(err)
