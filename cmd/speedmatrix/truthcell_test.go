@@ -37,6 +37,7 @@ type verdict struct {
 	failed, early bool
 	total, first  int64 // −1: unknown
 	counted       bool  // the tokens of every event are known
+	ones          bool  // … because there are as many as events, whatever the events say
 	end           runlog.Kind
 	ended         span
 
@@ -174,8 +175,8 @@ func (c *comparer) unknownTimes(r *request) {
 
 // tokens returns how many tokens event k counts for.
 func (c *comparer) tokens(r *request, v verdict, k int) int64 {
-	if v.counted && r.events[k].tokens < 0 {
-		return 1 // as many events as tokens
+	if v.ones {
+		return 1
 	}
 	return max(0, r.events[k].tokens)
 }
@@ -325,19 +326,13 @@ func (c *comparer) verdict(m *matched, r *request, last bool) verdict {
 	}
 	v.counted = uncounted == 0 && !unusable
 	if !v.counted && v.total == n && n > 0 {
-		v.counted = true
+		v.counted, v.ones = true, true
 	}
 	if c.m.Plan.TokenCounting == "chunks" {
-		v.total, v.counted = -1, false
+		v.total, v.counted, v.ones = -1, false, false
 	}
 	if v.counted && n > 0 {
-		v.first = r.events[0].tokens
-		if uncounted > 0 || unusable {
-			v.first = 1
-		}
-	}
-	if v.counted && n == 0 {
-		v.first = -1
+		v.first = c.tokens(r, v, 0)
 	}
 	if after := v.total - v.first; v.counted && n > 0 && v.total >= 0 && after > 0 {
 		first, lastEvent := r.events[0], r.events[n-1]
