@@ -5,7 +5,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME    ?= 10m
 
-.PHONY: help demo build test check fmt vet vuln lint race bench determinism cross fuzz validate-diff
+.PHONY: help demo build test check fmt vet vuln lint race bench determinism cross fuzz site-1000 validate-diff
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -58,3 +58,6 @@ truth: ## 200 random runs compared with the simulator's own record
 
 validate-diff: ## how reliable a comparison's verdicts are: simulates for minutes, writes docs/diff-validation.md
 	SPEEDMATRIX_VALIDATE_DIFF=$(CURDIR)/docs/diff-validation.md nice -n 10 $(GO) test -count 1 -timeout 5h -run '^TestValidation$$' ./ingest/compare
+
+site-1000: ## a site of 1,000 runs, built twice and again after one changed: the same bytes, and the times
+	SPEEDMATRIX_SITE_RUNS=1000 $(GO) test ./render -run '^TestManyRuns$$' -count 1 -v -timeout 60m

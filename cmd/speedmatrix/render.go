@@ -206,11 +206,15 @@ func writeTwins(e *env, dirs []string, root string, o render.Options, check bool
 }
 
 // findRuns returns the run directories at or below roots, each once. Copies
-// of runs inside the site that is about to be replaced are none.
+// of runs inside the site that is about to be replaced are none; output is ""
+// where there is no such site.
 func findRuns(roots []string, output string) ([]string, error) {
-	site, err := realPath(output)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	site := ""
+	if output != "" {
+		var err error
+		if site, err = realPath(output); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
 	}
 	var dirs []string
 	seen := map[string]bool{}
