@@ -188,7 +188,7 @@ func newDiffView(c Comparison) *diffView {
 
 // severalOpening says of each side in one line what its own opening says.
 func severalOpening(r *compare.Report, sides []diffSide) []diffLine {
-	const most = 5 // so that all of it is in the first eight lines
+	const most, whole = 5, 3 // so that all of it is in the first eight lines
 	lines := []diffLine{{"base", fmt.Sprintf("%s, %s, against %s", visible(r.Base.Label), launchCount(len(r.Base.Runs)), plural(len(sides), "side"))}}
 	for i, s := range sides {
 		if i == most {
@@ -204,8 +204,17 @@ func severalOpening(r *compare.Report, sides []diffSide) []diffLine {
 			}
 			return ""
 		}
-		coverage := fmt.Sprintf("lost %d, gained %d", d.Counts.Lost, d.Counts.Gained)
-		lines = append(lines, diffLine{clip(visible(d.B.Label), 12), join(" · ", coverage, of("speed"), of("next"))})
+		coverage := ""
+		if d.Comparable {
+			coverage = fmt.Sprintf("lost %d, gained %d", d.Counts.Lost, d.Counts.Gained)
+		}
+		lines = append(lines, diffLine{clip(visible(d.B.Label), 12), join(" · ", coverage, of("speed"))})
+		if len(sides) <= whole {
+			lines = append(lines, diffLine{"  next", of("next") + "; at most " + of("at most")})
+		}
+	}
+	if len(sides) > whole {
+		lines = append(lines, diffLine{"next", "what each side says below, with how much it changed at most"})
 	}
 	return lines
 }
