@@ -28,14 +28,16 @@ type Budget struct {
 }
 
 // budgets holds one budget for each kind of file; the first that matches a
-// path counts.
+// path counts. What a reader waits for is the gzipped size. The lists are
+// as large as 200 rows with the longest names and every status are: links to
+// runs, commits and measurements repeat, and nearly vanish when zipped.
 var budgets = []Budget{
-	{"first page", regexp.MustCompile(`^index\.html$`), 120 << 10, 20 << 10},
-	{"list of runs", regexp.MustCompile(`^(runs|years/[^/]+)/index\.html$`), 240 << 10, 25 << 10},
+	{"first page", regexp.MustCompile(`^index\.html$`), 256 << 10, 20 << 10},
+	{"list of runs", regexp.MustCompile(`^(runs|years/[^/]+)/index\.html$`), 288 << 10, 25 << 10},
 	{"run page", regexp.MustCompile(`^runs/[^/]+/index\.html$`), 240 << 10, 48 << 10},
 	{"page of a run's measurements", regexp.MustCompile(`^runs/.+\.html$`), 1 << 20, 256 << 10},
 	{"history", regexp.MustCompile(`^series/.+\.html$`), 150 << 10, 30 << 10},
-	{"other page", regexp.MustCompile(`\.html$`), 150 << 10, 30 << 10},
+	{"other page", regexp.MustCompile(`\.html$`), 256 << 10, 30 << 10},
 	{"style sheet", regexp.MustCompile(`\.css$`), 24 << 10, 6 << 10},
 }
 

@@ -82,7 +82,7 @@ func TestFaults(t *testing.T) {
 		{"an orphan", "lost/index.html", policy + `<a href="../index.html">x</a>`, `lost/index.html: no link leads to this page`},
 		{"Markdown that leads nowhere", "runs/a/index.md", `see [it](gone.md)`, `runs/a/index.md: link "gone.md" leads nowhere`},
 		{"a page without a policy", "404.html", "", ""},
-		{"a heavy page", "index.html", strings.Repeat(" ", 120<<10), "index.html: 123095 bytes, "},
+		{"a heavy page", "index.html", strings.Repeat(" ", 256<<10), "index.html: 262359 bytes, "},
 		{"a heavy style sheet", "s.css", strings.Repeat("a", 24<<10), "s.css: 24579 bytes, "},
 	} {
 		files := good()
