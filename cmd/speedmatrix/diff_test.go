@@ -241,7 +241,8 @@ func TestDiffOfCommits(t *testing.T) {
 		t.Fatalf("exit status %d, stderr %q", status, stderr)
 	}
 	first := strings.Join(strings.Split(stdout, "\n")[:8], "\n")
-	for _, want := range []string{"base          73a5831127a9, 3 launches, against 2 sides", "\n9f2c41e07b55  lost 0, gained 0 · NO CHANGE", "\n9a00000000aa  lost 0, gained 0 · SLOWER"} {
+	for _, want := range []string{"base          73a5831127a9, 3 launches, against 2 sides", "\n9f2c41e07b55  lost 0, gained 0 · NO CHANGE", "\n9a00000000aa  lost 0, gained 0 · SLOWER",
+		"\n  next        nothing; at most total −", "\n  next        the change is no noise: find what made it slower; at most total −"} {
 		if !strings.Contains(first, want) {
 			t.Errorf("the first lines do not say %q:\n%s", want, first)
 		}

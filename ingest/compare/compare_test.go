@@ -112,7 +112,7 @@ func TestEvidence(t *testing.T) {
 		exit    int
 		why     string
 	}{
-		{"one of each: a guess", 1, nil, ThinEvidence, SuspectWorse, Assumed, ExitUnjudged, "1 launches of A and 1 of B without a noise profile: it takes 3 of each, or 2 with a profile of 3"},
+		{"one of each: a guess", 1, nil, ThinEvidence, SuspectWorse, Assumed, ExitUnjudged, "1 launch of A and 1 of B without a noise profile: it takes 3 of each, or 2 with a profile of 3"},
 		{"one of each and a profile: a suspicion", 1, profile, ThinEvidence, SuspectWorse, FromProfile, ExitUnjudged, "with a noise profile it takes 2 of each"},
 		{"two of each: a suspicion", 2, nil, ThinEvidence, SuspectWorse, FromLaunches, ExitUnjudged, "it takes 3 of each"},
 		{"two of each and a profile", 2, profile, Judged, Worse, FromBoth, ExitFail, ""},

@@ -137,7 +137,11 @@ func (o *Options) try(d *Diff, m *MetricDiff) *trial {
 
 // thin says what evidence is missing.
 func thin(ka, kb int, small bool, profile int) string {
-	have := fmt.Sprintf("%d launches of A and %d of B", ka, kb)
+	noun := "launches"
+	if ka == 1 {
+		noun = "launch"
+	}
+	have := fmt.Sprintf("%d %s of A and %d of B", ka, noun, kb)
 	switch {
 	case small:
 		return fmt.Sprintf("%s: with fewer than %d cells it takes %d of each", have, minSplit, minLaunches)
