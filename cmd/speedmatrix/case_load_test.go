@@ -1763,7 +1763,7 @@ func TestCase_BR080(t *testing.T) {
 				t.Errorf("telemetry %v, want %v", got, tt.want)
 			}
 			if len(tt.want) == 0 {
-				r.silent(t, "0 %", "0%", "0.0 %")
+				r.silent(t, "cache usage", "KV cache 0")
 			}
 		})
 	}

@@ -1030,12 +1030,12 @@ func TestCase_BR101(t *testing.T) {
 			t.Fatalf("%s %v, %d samples, want 3 valid ones", prefill.Status, prefill.Evidence, prefill.Figures.PrefillTokPerS.N)
 		}
 		for _, q := range prefill.Requests {
-			if q.TTFTUs.Value < 120_000 {
+			if q.TTFTUs.Value < 100_000 { // a new prompt takes 120 ms, one seen before 20
 				t.Errorf("sample %d took %v µs: its prompt had been seen", q.Request, q.TTFTUs.Value)
 			}
 		}
-		if rate := prefill.Figures.PrefillTokPerS.Value; rate > 8192/0.120 {
-			t.Errorf("prefill %v tok/s, want %v at most", rate, 8192/0.120)
+		if rate := prefill.Figures.PrefillTokPerS.Value; rate > 8192/0.100 {
+			t.Errorf("prefill %v tok/s, want %v at most", rate, 8192/0.100)
 		}
 		scouts := srv.prompts(true)
 		heads := map[string]bool{}
