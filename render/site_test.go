@@ -177,7 +177,7 @@ func TestPagesAreAccessibleAndSelfContained(t *testing.T) {
 				}
 			case "table":
 				tables[n] = true
-				if p := n.Parent; p.Data != "section" && (attribute(p, "role") != "region" || attribute(p, "tabindex") != "0" || attribute(p, "aria-labelledby") == "") {
+				if p := n.Parent; p.Data != "section" && (attribute(p, "role") != "group" || attribute(p, "tabindex") != "0" || attribute(p, "aria-labelledby") == "") {
 					t.Errorf("%s: a table that a keyboard can't scroll", name)
 				}
 			case "caption":

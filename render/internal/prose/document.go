@@ -84,7 +84,7 @@ func (f *framed) Transform(doc *ast.Document, reader text.Reader, _ parser.Conte
 
 var headingOrTable = regexp.MustCompile(`<h[2-6] id="([^"]+)">(.*?)</h[2-6]>|<table>|</table>`)
 
-// scrollTables puts each table into a region that is named after the heading
+// scrollTables puts each table into a group that is named after the heading
 // above it. Text can't look like a tag here: raw HTML is left out.
 func scrollTables(page string) string {
 	id, name := "content", ""
@@ -95,7 +95,7 @@ func scrollTables(page string) string {
 		last = m[1]
 		switch found := page[m[0]:m[1]]; found {
 		case "<table>":
-			b.WriteString(`<div class="scroll" role="region" tabindex="0" aria-labelledby="` + id + `"><table class="text"><caption class="unseen"><span>` + name + `</span></caption>`)
+			b.WriteString(`<div class="scroll" role="group" tabindex="0" aria-labelledby="` + id + `"><table class="text"><caption class="unseen"><span>` + name + `</span></caption>`)
 		case "</table>":
 			b.WriteString("</table></div>")
 		default:
