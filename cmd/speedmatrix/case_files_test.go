@@ -1075,7 +1075,7 @@ func TestCase_BR138(t *testing.T) {
 	site := rendered(t, usual.dir)
 	wantPortable(t, filesBelow(t, site), 160)
 	format := readAll(t, filepath.Join("..", "..", "ingest", "runlog", "FORMAT.md"))
-	bound := regexp.MustCompile("has (\\d+) bytes at most").FindStringSubmatch(format)
+	bound := regexp.MustCompile(`has (\d+) bytes at most`).FindStringSubmatch(format)
 	if bound == nil {
 		t.Fatal("FORMAT.md does not say how long paths can be")
 	}
