@@ -35,8 +35,11 @@ vuln: ## known vulnerabilities in what is used
 lint:
 	$(GO) run $(STATICCHECK) ./...
 
-race: ## all tests with the race detector; fuzz targets run their seeds
-	$(GO) test -race -timeout 20m ./...
+# What the long tests of the commands drive runs under the detector in its own
+# package; they themselves run without it in "test".
+race: ## tests with the race detector; fuzz targets run their seeds
+	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v /cmd/)
+	$(GO) test -race -timeout 20m -skip '^(TestCase_|TestScripts|TestLaunch|TestDiff|TestNoise|TestKill|TestInterrupt)' ./cmd/...
 
 bench: ## every benchmark once, so that none rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
