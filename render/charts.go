@@ -178,11 +178,16 @@ func prefillDrawing(run *ingest.Run, labels map[int32]string) []drawing {
 	for _, t := range distinct(cells, contextOf) {
 		l.X.Ticks = append(l.X.Ticks, chart.Tick{Value: float64(t), Label: labels[t]})
 	}
+	missing := false
 	for _, c := range cells {
-		if v := value(c.Figures.PrefillTokPerS); c.Status == ingest.Valid && !math.IsNaN(v) {
-			s.Points = append(s.Points, chart.Point{X: float64(c.ContextTokens), Y: v, Text: format.TokPerSWhole(v),
-				Title: labels[c.ContextTokens] + " context: " + format.TokPerSWhole(v) + " tok/s"})
+		v := value(c.Figures.PrefillTokPerS)
+		if c.Status != ingest.Valid || math.IsNaN(v) {
+			missing = true
+			continue
 		}
+		s.Points = append(s.Points, chart.Point{X: float64(c.ContextTokens), Y: v, Text: format.TokPerSWhole(v), Apart: missing,
+			Title: labels[c.ContextTokens] + " context: " + format.TokPerSWhole(v) + " tok/s"})
+		missing = false
 	}
 	l.Series = []chart.Series{s}
 	l.Head = chart.Head{ID: "chart-prefill", Title: "Prefill speed", Desc: "One line over the context length. " + ends(l.Series)}

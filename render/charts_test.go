@@ -149,6 +149,31 @@ func TestNothingMeasuredIsNotDrawn(t *testing.T) {
 	}
 }
 
+// A line does not cross a measurement that is not Valid.
+func TestPrefillLineBreaks(t *testing.T) {
+	in := madeUpRun(t)
+	stat := func(v float64) ingest.Figures { return ingest.Figures{PrefillTokPerS: ingest.Stat{Value: v, N: 3}} }
+	for _, tt := range []struct {
+		middle ingest.Status
+		joined int
+	}{{ingest.Valid, 2}, {ingest.Cached, 0}} {
+		run := *in.Run
+		run.Prefill = nil
+		for i, s := range []ingest.Status{ingest.Valid, tt.middle, ingest.Valid} {
+			run.Prefill = append(run.Prefill, ingest.Cell{
+				Cell: runlog.Cell{Phase: runlog.PhasePrefill, ContextTokens: 1024 << i, Concurrency: 1}, Status: s, Figures: stat(1000),
+			})
+		}
+		in.Run = &run
+		drawing := read(t, site(t, in), "runs", run.ID, "chart-prefill.svg")
+		_, line, found := strings.Cut(drawing, `class="l" d="`)
+		line, _, _ = strings.Cut(line, `"`)
+		if got := strings.Count(line, "L"); !found || got != tt.joined {
+			t.Errorf("the middle one of three is %s: line %q joins %d pairs, want %d", tt.middle, line, got, tt.joined)
+		}
+	}
+}
+
 // Each number leads to its evidence: the part of the page of measurements
 // has the file, its checksum, and the command that computes it again.
 func TestCellsLeadToTheirEvidence(t *testing.T) {
