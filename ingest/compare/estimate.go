@@ -98,11 +98,17 @@ func (v variance) p(change float64) float64 {
 // margin returns half the width of the interval of 95 % confidence.
 func (v variance) margin() float64 { return tQuantile(0.975, v.df) * math.Sqrt(v.value) }
 
+// proof is the level of the two one-sided tests by which no change is
+// proved. Cells whose noise is drawn towards that of others are at times
+// noisier than they are taken for: at 5 % the simulation found up to 5.7 % of
+// such verdicts wrong.
+const proof = 0.04
+
 // within reports whether a change is proved to be smaller than bound either
-// way, by two one-sided tests at 5 %.
+// way.
 func (v variance) within(change, bound float64) bool {
 	room := bound - math.Abs(change)
-	return room > 0 && v.p(room)/2 <= 0.05
+	return room > 0 && v.p(room)/2 <= proof
 }
 
 // maxRunsNeeded bounds what is asked of anyone.
@@ -117,12 +123,12 @@ func runsNeeded(launch, cell variance, bound float64) int {
 	if bound <= 0 || total <= 0 {
 		return 0
 	}
-	normal := (tQuantile(0.95, math.Inf(1)) + tQuantile(0.9, math.Inf(1))) / bound
+	normal := (tQuantile(1-proof, math.Inf(1)) + tQuantile(0.9, math.Inf(1))) / bound
 	least := math.Ceil(2 * total * normal * normal)
 	for k := max(2, least); k <= maxRunsNeeded; k++ {
 		own := 2*k - 2
 		v := variance{launch.value, launch.df + own}.plus(variance{cell.value, cell.df + own})
-		if (tQuantile(0.95, v.df)+tQuantile(0.9, v.df))*math.Sqrt(2/k*v.value) <= bound {
+		if (tQuantile(1-proof, v.df)+tQuantile(0.9, v.df))*math.Sqrt(2/k*v.value) <= bound {
 			return int(k)
 		}
 	}

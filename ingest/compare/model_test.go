@@ -75,7 +75,7 @@ func TestRunsNeeded(t *testing.T) {
 	for _, tt := range []struct {
 		sd   float64
 		want int
-	}{{0.003, 2}, {0.005, 2}, {0.01, 5}, {0.015, 11}, {0.02, 19}, {0.12, 0}} {
+	}{{0.003, 2}, {0.005, 2}, {0.01, 6}, {0.015, 12}, {0.02, 20}, {0.12, 0}} {
 		if got := runsNeeded(variance{tt.sd * tt.sd, 8}, variance{0, math.Inf(1)}, math.Log1p(0.02)); got != tt.want {
 			t.Errorf("a standard deviation of %v: got %d launches, want %d", tt.sd, got, tt.want)
 		}
