@@ -183,6 +183,27 @@ func collectRun(t *testing.T, args ...string) collected {
 	return c
 }
 
+// collectValid is collectRun for what needs a page with all its figures: on a
+// machine so busy that a cell is not Valid, the run is measured again.
+func collectValid(t *testing.T, args ...string) collected {
+	t.Helper()
+	const tries = 20
+	for range tries {
+		c := collectRun(t, args...)
+		r := runOf(t, c.dir)
+		invalid := slices.IndexFunc(r.Decode, func(c ingest.Cell) bool { return c.Status != ingest.Valid })
+		if invalid < 0 {
+			return c
+		}
+		t.Logf("measured again: a cell is %s", r.Decode[invalid].Status)
+		if err := os.RemoveAll(c.dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatalf("collect %q: a cell that is not Valid in each of %d tries", args, tries)
+	return collected{}
+}
+
 func manifestOf(t *testing.T, dir string) *runlog.Manifest {
 	t.Helper()
 	m, err := runlog.ReadManifest(dir)
@@ -630,7 +651,6 @@ func mapValues(m map[string]string) []string {
 // Prompts are in no file at all, outputs in no page; a long prompt does not
 // make a longer page.
 func TestCase_BR094(t *testing.T) {
-	t.Parallel()
 	const marker = "PRIVATE-4711"
 	sizes := map[string][2]int{}
 	for _, context := range []string{"1024", "96K"} {
@@ -651,7 +671,7 @@ func TestCase_BR094(t *testing.T) {
 				event(w, "[DONE]")
 				return true
 			})
-		c := collectRun(t, "--url", srv.URL, "-o", t.TempDir(), "--contexts", context, "--prefill-contexts", "256", "--concurrency", "1", "--duration", "150ms", "--max-output", "64", "--name", "run")
+		c := collectValid(t, "--url", srv.URL, "-o", t.TempDir(), "--contexts", context, "--prefill-contexts", "256", "--concurrency", "1", "--duration", "400ms", "--max-output", "64", "--name", "run")
 		site := rendered(t, c.dir)
 		var pieces []string // of every prompt, a few words from its beginning, its middle and its end
 		for _, p := range srv.prompts(false) {
