@@ -5,7 +5,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME    ?= 10m
 
-.PHONY: help demo build test check fmt vet vuln lint race bench determinism cross fuzz site-1000 validate-diff
+.PHONY: help demo build test check fmt vet vuln lint race bench-once determinism cross fuzz site-1000 validate-diff
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -19,8 +19,9 @@ build: ## the program, as ./speedmatrix
 test: ## all tests, DuckDB as an independent reader included
 	$(GO) test -timeout 20m ./...
 	cd ingest/sqltest && $(GO) test ./...
+	cd bench && $(GO) test ./...
 
-check: fmt vet lint race bench determinism cross ## everything that CI demands
+check: fmt vet lint race bench-once determinism cross ## everything that CI demands
 
 fmt:
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
@@ -28,6 +29,7 @@ fmt:
 vet:
 	$(GO) vet ./...
 	cd ingest/sqltest && $(GO) vet ./...
+	cd bench && $(GO) vet ./...
 
 vuln: ## known vulnerabilities in what is used
 	$(GO) run $(GOVULNCHECK) ./...
@@ -41,8 +43,22 @@ race: ## tests with the race detector; fuzz targets run their seeds
 	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v /cmd/)
 	$(GO) test -race -timeout 20m -skip '^(TestCase_|TestScripts|TestLaunch|TestDiff|TestNoise|TestKill|TestInterrupt)' ./cmd/...
 
-bench: ## every benchmark once, so that none rots
+bench-once: ## every Go benchmark once, so that none rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+
+# The measuring programs are a module of their own, so that the peers they
+# measure against are no business of the program's.
+BENCHES := $(filter-out report,$(patsubst bench/%/main.go,%,$(wildcard bench/*/main.go)))
+.PHONY: bench performance $(addprefix bench-,$(BENCHES))
+bench: $(addprefix bench-,$(BENCHES)) ## measure against the targets: bench/out/*.jsonl and a table; wants a quiet machine
+	@cd bench && $(GO) run ./report $(patsubst %,out/%.jsonl,$(BENCHES))
+
+$(addprefix bench-,$(BENCHES)): bench-%: build ## one of them: bench-ingest, bench-runlog, …
+	@mkdir -p bench/out
+	cd bench && $(GO) build -o out/ ./$* && out/$* > out/$*.partial && mv out/$*.partial out/$*.jsonl
+
+performance: ## what make bench measured last, into docs/performance.md
+	cd bench && $(GO) run ./report -doc ../docs/performance.md $(patsubst %,out/%.jsonl,$(BENCHES))
 
 determinism: ## the same runs rendered twice, in another time zone and locale, give the same bytes
 	scripts/determinism.sh
