@@ -137,11 +137,7 @@ func (o *Options) try(d *Diff, m *MetricDiff) *trial {
 
 // thin says what evidence is missing.
 func thin(ka, kb int, small bool, profile int) string {
-	noun := "launches"
-	if ka == 1 {
-		noun = "launch"
-	}
-	have := fmt.Sprintf("%d %s of A and %d of B", ka, noun, kb)
+	have := fmt.Sprintf("%s of A and %d of B", launchCount(ka), kb)
 	switch {
 	case small:
 		return fmt.Sprintf("%s: with fewer than %d cells it takes %d of each", have, minSplit, minLaunches)
@@ -359,24 +355,62 @@ func (t *trial) floor() []float64 {
 }
 
 func withinVariance(c *ingest.Cell) (float64, bool) {
-	if c.Timeline == nil || len(c.Timeline.TokPerS) == 0 {
+	blocks := windowBlocks(c)
+	if len(blocks) == 0 {
 		return 0, false
 	}
-	bins := c.Timeline.TokPerS
-	each := len(bins) / withinBlocks
-	at := mean(bins)
-	if each == 0 || at <= 0 {
+	at := mean(blocks)
+	if at <= 0 {
 		return 0, false
 	}
-	ss, last := 0.0, 0.0
-	for i := range withinBlocks {
-		block := mean(bins[i*each:(i+1)*each]) / at
-		if i > 0 {
-			ss += (block - last) * (block - last)
-		}
-		last = block
+	ss := 0.0
+	for i := 1; i < len(blocks); i++ {
+		d := (blocks[i] - blocks[i-1]) / at
+		ss += d * d
 	}
 	return ss / (2 * (withinBlocks - 1)) / withinBlocks, true
+}
+
+// windowBlocks are the rates of a window in equal parts; nil where they are
+// not known.
+func windowBlocks(c *ingest.Cell) []float64 {
+	if c.Timeline == nil || len(c.Timeline.TokPerS) < withinBlocks {
+		return nil
+	}
+	each := len(c.Timeline.TokPerS) / withinBlocks
+	var blocks []float64
+	for i := range withinBlocks {
+		blocks = append(blocks, mean(c.Timeline.TokPerS[i*each:(i+1)*each]))
+	}
+	return blocks
+}
+
+// Essence returns a copy of a run with nothing but what Compare, NewProfile
+// and Sides look at, which is small. They find in it what they find in the
+// run.
+func Essence(r *ingest.Run) *ingest.Run {
+	out := &ingest.Run{ID: r.ID, Manifest: r.Manifest}
+	take := func(c *ingest.Cell) ingest.Cell {
+		f := &c.Figures
+		e := ingest.Cell{Cell: c.Cell, Status: c.Status, Figures: ingest.Figures{
+			TotalTokPerS: f.TotalTokPerS, PrefillTokPerS: f.PrefillTokPerS, TTFTUs: f.TTFTUs, PerRequestTokPerS: f.PerRequestTokPerS,
+			BetweenTokensUs: f.BetweenTokensUs, TokensPerEvent: f.TokensPerEvent,
+		}}
+		if blocks := windowBlocks(c); blocks != nil {
+			e.Timeline = &ingest.Timeline{TokPerS: blocks}
+		}
+		for _, g := range c.GPUs {
+			e.GPUs = append(e.GPUs, ingest.GPUState{Index: g.Index, SlowedShare: g.SlowedShare})
+		}
+		return e
+	}
+	for i := range r.Prefill {
+		out.Prefill = append(out.Prefill, take(&r.Prefill[i]))
+	}
+	for i := range r.Decode {
+		out.Decode = append(out.Decode, take(&r.Decode[i]))
+	}
+	return out
 }
 
 // describe fills in changes and intervals.

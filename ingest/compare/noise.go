@@ -107,7 +107,7 @@ func NewProfile(runs []*ingest.Run) (*Profile, error) {
 	}
 	runs = side.Runs
 	if len(runs) < minProfile {
-		return nil, fmt.Errorf("%w: got %d launches, want %d or more", ErrNoProfile, len(runs), minProfile)
+		return nil, fmt.Errorf("%w: got %s, want %d or more", ErrNoProfile, launchCount(len(runs)), minProfile)
 	}
 	found, _, _ := comparability(runs[:1], runs[1:], nil)
 	for _, f := range found {
@@ -136,6 +136,13 @@ func NewProfile(runs []*ingest.Run) (*Profile, error) {
 		return nil, fmt.Errorf("%w: no metric has %d cells that are Valid on every launch", ErrNoProfile, minSplit)
 	}
 	return p, nil
+}
+
+func launchCount(n int) string {
+	if n == 1 {
+		return "1 launch"
+	}
+	return strconv.Itoa(n) + " launches"
 }
 
 // profileMetric measures the noise of a metric. It is not ok when too few
