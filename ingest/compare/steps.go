@@ -34,8 +34,7 @@ type History struct {
 }
 
 const (
-	minStepPoints = 4 // two on either side
-	minOwnNoise   = 8 // points from which a history says how noisy it is itself
+	minOwnNoise = 8 // points from which a history says how noisy it is itself
 )
 
 // FindSteps looks for steps of at least effect (a share) in a series, points
@@ -44,28 +43,44 @@ const (
 // standard deviation of one launch, of a noise profile (Profile.SD); 0 means
 // that there is none. One point alone never splits a series.
 func FindSteps(points []Point, sd, effect float64) History {
-	h := History{SD: sd}
 	if sd <= 0 {
-		h.Estimated = true
-		if len(points) < minOwnNoise {
-			h.Why = fmt.Sprintf("%d points without a noise profile: it takes %d to estimate their noise", len(points), minOwnNoise)
-			return h
-		}
-		var steps []float64
-		for i := 1; i < len(points); i++ {
-			scale := math.Sqrt(points[i-1].variance(1) + points[i].variance(1))
-			steps = append(steps, math.Abs(points[i].Log-points[i-1].Log)/scale*math.Sqrt2)
-		}
-		h.SD = math.Sqrt(max(leastVariance, math.Pow(middle(steps)/0.954, 2))) // the median of |difference of two| is 0.954 sd
+		return findSteps(points, ownNoise(points), true, 1, effect)
 	}
-	if len(points) < 2 {
+	return findSteps(points, sd, false, 1, effect)
+}
+
+// ownNoise is the standard deviation of a launch as the differences of
+// neighbours show it; 0 where there are too few.
+func ownNoise(points []Point) float64 {
+	if len(points) < minOwnNoise {
+		return 0
+	}
+	var steps []float64
+	for i := 1; i < len(points); i++ {
+		scale := math.Sqrt(points[i-1].variance(1) + points[i].variance(1))
+		steps = append(steps, math.Abs(points[i].Log-points[i-1].Log)/scale*math.Sqrt2)
+	}
+	return math.Sqrt(max(leastVariance, math.Pow(middle(steps)/0.954, 2))) // the median of |difference of two| is 0.954 sd
+}
+
+// findSteps is FindSteps for one of a family of series, which share the 1 %.
+func findSteps(points []Point, sd float64, estimated bool, family int, effect float64) History {
+	h := History{SD: sd, Estimated: estimated}
+	switch {
+	case estimated && len(points) < minOwnNoise:
+		h.Why = fmt.Sprintf("%d points without a noise profile: it takes %d to estimate their noise", len(points), minOwnNoise)
+		return h
+	case len(points) < 2:
 		h.Why = "a single point"
 		return h
 	}
-	critical := criticalZ(len(points), h.Estimated)
-	h.split(points, 0, len(points), critical, math.Log1p(effect))
+	// The tail of the largest difference falls like that of a normal variable.
+	u := criticalZ(len(points), h.Estimated)
+	critical := math.Sqrt(u*u + 2*math.Log(float64(family)))
+	all := running(points, sd)
+	h.split(all, 0, len(points), critical, math.Log1p(effect))
 	slices.SortFunc(h.Steps, func(a, b Step) int { return a.At - b.At })
-	h.last(points, critical, math.Log1p(effect))
+	h.last(all, critical, math.Log1p(effect))
 	return h
 }
 
@@ -88,77 +103,84 @@ func criticalZ(n int, estimated bool) float64 {
 
 func (p Point) variance(sd float64) float64 { return sd * sd / float64(max(1, p.Launches)) }
 
-// level is the mean of points, each weighing what it is worth.
-func level(points []Point, sd float64) (at, v float64) {
-	weights := 0.0
-	for _, p := range points {
+// A stretch is a part of a history: its level is the mean of its points, each
+// weighing what it is worth.
+type stretch struct{ sum, weight float64 }
+
+func (t stretch) level() (at, v float64) { return t.sum / t.weight, 1 / t.weight }
+
+func (t stretch) without(u stretch) stretch { return stretch{t.sum - u.sum, t.weight - u.weight} }
+
+// running returns for each number of points the stretch that they are.
+// Levels are held against the first point, so that sums stay exact.
+func running(points []Point, sd float64) []stretch {
+	all := make([]stretch, len(points)+1)
+	for i, p := range points {
 		w := 1 / p.variance(sd)
-		at += w * p.Log
-		weights += w
+		all[i+1] = stretch{all[i].sum + w*(p.Log-points[0].Log), all[i].weight + w}
 	}
-	return at / weights, 1 / weights
+	return all
 }
 
 // between compares the levels of two stretches.
-func between(before, after []Point, sd float64) (difference, z float64) {
-	a, va := level(before, sd)
-	b, vb := level(after, sd)
+func between(before, after stretch) (difference, z float64) {
+	a, va := before.level()
+	b, vb := after.level()
 	return b - a, math.Abs(b-a) / math.Sqrt(va+vb)
 }
 
-func (h *History) split(points []Point, from, to int, critical, effect float64) {
+func (h *History) split(all []stretch, from, to int, critical, effect float64) {
 	best, at := 0.0, -1
 	for i := from + 2; i <= to-2; i++ {
-		if d, z := between(points[from:i], points[i:to], h.SD); z > best && math.Abs(d) >= effect && h.rests(points[from:i], points[i:to], d) {
+		if d, z := between(all[i].without(all[from]), all[to].without(all[i])); z > best && math.Abs(d) >= effect && rests(all, from, i, to, d) {
 			best, at = z, i
 		}
 	}
 	if at < 0 || best <= critical {
 		return
 	}
-	h.Steps = append(h.Steps, h.step(points[from:at], points[at:to], at, critical, true))
-	h.split(points, from, at, critical, effect)
-	h.split(points, at, to, critical, effect)
+	h.Steps = append(h.Steps, h.step(all, from, at, to, critical, true))
+	h.split(all, from, at, critical, effect)
+	h.split(all, at, to, critical, effect)
 }
 
 // rests reports whether a difference rests on more than one point: without
 // any single one of them at least half of it remains. A spike and its
 // neighbour have another mean than the rest, and are no new level.
-func (h *History) rests(before, after []Point, difference float64) bool {
-	for i := range len(before) + len(after) {
-		b, a := before, after
-		if i < len(before) {
-			b = slices.Concat(before[:i], before[i+1:])
+func rests(all []stretch, from, at, to int, difference float64) bool {
+	for i := from; i < to; i++ {
+		before, after := all[at].without(all[from]), all[to].without(all[at])
+		if point := all[i+1].without(all[i]); i < at {
+			before = before.without(point)
 		} else {
-			i -= len(before)
-			a = slices.Concat(after[:i], after[i+1:])
+			after = after.without(point)
 		}
-		if d, _ := between(b, a, h.SD); d/difference < 0.5 {
+		if d, _ := between(before, after); d/difference < 0.5 {
 			return false
 		}
 	}
 	return true
 }
 
-func (h *History) step(before, after []Point, at int, critical float64, confirmed bool) Step {
-	a, va := level(before, h.SD)
-	b, vb := level(after, h.SD)
+func (h *History) step(all []stretch, from, at, to int, critical float64, confirmed bool) Step {
+	a, va := all[at].without(all[from]).level()
+	b, vb := all[to].without(all[at]).level()
 	d, margin := b-a, variance{va + vb, math.Inf(1)}.margin()
 	return Step{At: at, Confirmed: confirmed, Share: math.Expm1(d), Low: math.Expm1(d - margin), High: math.Expm1(d + margin),
 		Z: math.Abs(d) / math.Sqrt(va+vb), Critical: critical}
 }
 
 // last adds the newest point where it alone is beyond the stretch before it.
-func (h *History) last(points []Point, critical, effect float64) {
-	n, from := len(points), 0
+func (h *History) last(all []stretch, critical, effect float64) {
+	n, from := len(all)-1, 0
 	if k := len(h.Steps); k > 0 {
 		from = h.Steps[k-1].At
 	}
 	if n-from < 3 {
 		return
 	}
-	if d, z := between(points[from:n-1], points[n-1:], h.SD); z > critical && math.Abs(d) >= effect {
-		h.Steps = append(h.Steps, h.step(points[from:n-1], points[n-1:], n-1, critical, false))
+	if d, z := between(all[n-1].without(all[from]), all[n].without(all[n-1])); z > critical && math.Abs(d) >= effect {
+		h.Steps = append(h.Steps, h.step(all, from, n-1, n, critical, false))
 	}
 }
 
