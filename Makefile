@@ -87,3 +87,8 @@ browser-tools: ## axe-core for the browser tests, pinned by its content, into a 
 
 browser: browser-tools ## pages in a real Chromium: network, console, scripts off, keyboard, phone, paper, axe-core
 	cd render/browsertest && $(GO) vet ./... && $(GO) test -timeout 20m ./...
+
+.PHONY: assets
+assets: ## Apache ECharts for charts that can be pointed at, pinned by its content, into a folder that git ignores; build again after it
+	scripts/npm-file.sh echarts@6.1.0 sha512-q0yaFPggC9FUdsWH4blavRWFmxdrIodbkoKNAjJudAI6CA9gNPxHtV2RcZNEepZVlk4yvBYkOkbk6HIVpIyHZA== templates/echarts/npm/echarts package.json dist/echarts.min.js LICENSE NOTICE licenses/LICENSE-d3
+	scripts/npm-file.sh zrender@6.1.0 sha512-oEGMDB6pOP2S6OwRR4PdVv610zrjnA3Bh+JnSG12fYJlBKjtNAoEb5fSUoCOOINlH96I2fU38/A2UpRKs67xYQ== templates/echarts/npm/zrender LICENSE

@@ -63,7 +63,8 @@ func validByContext(run *ingest.Run) (contexts []int32, cells map[int32][]*inges
 }
 
 // contextLines returns a line for each planned context, broken where a
-// measurement is not Valid; the text of a point is its number of requests.
+// measurement is not Valid; the text of a point is its number of requests. A
+// measurement that is not Valid is a point of its line without a place.
 func contextLines(run *ingest.Run, labels map[int32]string, point func(c *ingest.Cell) (x, y float64, text string)) []chart.Series {
 	var list []chart.Series
 	missing := false // since the last point of this context
@@ -73,12 +74,15 @@ func contextLines(run *ingest.Run, labels map[int32]string, point func(c *ingest
 			list = append(list, chart.Series{Label: label})
 		}
 		s := &list[len(list)-1]
+		p := chart.Point{X: float64(c.Concurrency), Y: math.NaN(), Title: label + " context, " + atOnce(c.Concurrency), Status: c.Status.String()}
 		x, y, text := point(c)
 		if c.Status != ingest.Valid || math.IsNaN(x) || math.IsNaN(y) {
+			s.Points = append(s.Points, p)
 			missing = true
 			continue
 		}
-		s.Points = append(s.Points, chart.Point{X: x, Y: y, Title: label + " context, " + atOnce(c.Concurrency) + ": " + text, Text: plain(c.Concurrency), Apart: missing})
+		p.X, p.Y, p.Title, p.Text, p.Value, p.Apart = x, y, p.Title+": "+text, plain(c.Concurrency), text, missing
+		s.Points = append(s.Points, p)
 		missing = false
 	}
 	return list
@@ -99,21 +103,28 @@ func keepTexts(list []chart.Series, of int) {
 func ends(list []chart.Series) string {
 	var sentences []string
 	for _, s := range list {
-		switch n := len(s.Points); {
+		points := placed(s)
+		switch n := len(points); {
 		case n == 1:
-			sentences = append(sentences, s.Points[0].Title+".")
+			sentences = append(sentences, points[0].Title+".")
 		case n > 1:
-			last := s.Points[n-1].Title
-			sentences = append(sentences, s.Points[0].Title+"; "+strings.TrimPrefix(last, s.Label+" context, ")+".")
+			last := points[n-1].Title
+			sentences = append(sentences, points[0].Title+"; "+strings.TrimPrefix(last, s.Label+" context, ")+".")
 		}
 	}
 	return strings.Join(sentences, " ")
+}
+
+// placed returns the points of a line that have a place.
+func placed(s chart.Series) []chart.Point {
+	return slices.DeleteFunc(slices.Clone(s.Points), func(p chart.Point) bool { return math.IsNaN(p.Y) })
 }
 
 func concurrencyAxis(run *ingest.Run) chart.Axis {
 	a := chart.Axis{Name: "requests at once", Log: true}
 	for _, n := range distinct(phaseCells(run, runlog.PhaseDecode), concurrencyOf) {
 		a.Ticks = append(a.Ticks, chart.Tick{Value: float64(n), Label: plain(n)})
+		a.Titles = append(a.Titles, atOnce(n))
 	}
 	return a
 }
@@ -161,7 +172,7 @@ func sizingDrawing(run *ingest.Run, labels map[int32]string) []drawing {
 	}
 	longest := -1
 	for i, x := range l.Series {
-		if longest < 0 || len(x.Points) > len(l.Series[longest].Points) {
+		if longest < 0 || len(placed(x)) > len(placed(l.Series[longest])) {
 			longest = i
 		}
 	}
@@ -177,16 +188,19 @@ func prefillDrawing(run *ingest.Run, labels map[int32]string) []drawing {
 	cells := phaseCells(run, runlog.PhasePrefill)
 	for _, t := range distinct(cells, contextOf) {
 		l.X.Ticks = append(l.X.Ticks, chart.Tick{Value: float64(t), Label: labels[t]})
+		l.X.Titles = append(l.X.Titles, labels[t]+" context")
 	}
 	missing := false
 	for _, c := range cells {
-		v := value(c.Figures.PrefillTokPerS)
+		v, where := value(c.Figures.PrefillTokPerS), labels[c.ContextTokens]+" context"
 		if c.Status != ingest.Valid || math.IsNaN(v) {
+			s.Points = append(s.Points, chart.Point{X: float64(c.ContextTokens), Y: math.NaN(), Title: where, Status: c.Status.String()})
 			missing = true
 			continue
 		}
+		text := format.TokPerSWhole(v) + " tok/s"
 		s.Points = append(s.Points, chart.Point{X: float64(c.ContextTokens), Y: v, Text: format.TokPerSWhole(v), Apart: missing,
-			Title: labels[c.ContextTokens] + " context: " + format.TokPerSWhole(v) + " tok/s"})
+			Title: where + ": " + text, Value: text, Status: c.Status.String()})
 		missing = false
 	}
 	l.Series = []chart.Series{s}
@@ -206,10 +220,11 @@ func gapsDrawing(run *ingest.Run, labels map[int32]string) []drawing {
 		for i, t := range contexts {
 			for _, c := range cells[t] {
 				if p := c.Spread.GapUs; c.Concurrency == n && p.P50.Known() {
-					title := fmt.Sprintf("%s context, %s: half of the gaps lie in %s … %s, median %s, p99 %s", labels[t], atOnce(n),
+					text := fmt.Sprintf("half of the gaps lie in %s … %s, median %s, p99 %s",
 						format.Millis1(value(p.P25)), format.Millis1(value(p.P75)), format.Millis1(value(p.P50)), format.Millis1(value(p.P99)))
 					g.Boxes = append(g.Boxes, chart.Box{Series: i, P5: visibleGap(p.P5), P25: visibleGap(p.P25), P50: visibleGap(p.P50),
-						P75: visibleGap(p.P75), P95: visibleGap(p.P95), P99: visibleGap(p.P99), Title: title})
+						P75: visibleGap(p.P75), P95: visibleGap(p.P95), P99: visibleGap(p.P99),
+						Title: labels[t] + " context, " + atOnce(n) + ": " + text, Value: text, Status: c.Status.String()})
 					if i == 0 {
 						medians = append(medians, atOnce(n)+" "+format.Millis1(value(p.P50)))
 					}

@@ -33,7 +33,7 @@ type policy struct {
 func policies() []policy {
 	return []policy{
 		{dir: "cmd/speedmatrix",
-			ours: []string{"collect", "collect/host", "collect/server", "collect/simserver", "collect/stream", "ingest", "ingest/compare", "ingest/runlog", "render", "render/sitecheck"},
+			ours: []string{"collect", "collect/host", "collect/server", "collect/simserver", "collect/stream", "ingest", "ingest/compare", "ingest/runlog", "render", "render/sitecheck", "templates/echarts"},
 			libs: []string{"github.com/spf13/pflag", "golang.org/x/term"}},
 
 		{dir: "collect", ours: []string{"collect/host", "collect/prompt", "collect/server", "collect/stream", "ingest/runlog"}},
@@ -50,12 +50,14 @@ func policies() []policy {
 		{dir: "ingest/runlog", libs: []string{"github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"}},
 
 		{dir: "docs"},
-		{dir: "render", ours: []string{"docs", "ingest", "ingest/compare", "ingest/runlog", "templates", "render/internal/chart", "render/internal/format", "render/internal/mdtext", "render/internal/prose", "render/internal/shell"}},
+		{dir: "render", ours: []string{"docs", "ingest", "ingest/compare", "ingest/runlog", "templates", "render/internal/chart", "render/internal/echart", "render/internal/format", "render/internal/mdtext", "render/internal/prose", "render/internal/shell"}},
 		{dir: "render/sitecheck", libs: []string{"golang.org/x/net/html"}},
 		{dir: "render/internal"},
+		{dir: "render/internal/echart", ours: []string{"render/internal/chart"}, libs: []string{"github.com/go-echarts/go-echarts"}},
 		{dir: "render/internal/prose", ours: []string{"render/internal/mdtext"}, libs: []string{"github.com/yuin/goldmark"}},
 
 		{dir: "templates"},
+		{dir: "templates/echarts"},
 	}
 }
 

@@ -20,30 +20,32 @@ type Group struct {
 }
 
 // A Box spans P25 … P75, with its median and whiskers to P5 and P95; P99 is
-// a mark of its own.
+// a mark of its own. Title, Value and Status are those of a Point.
 type Box struct {
 	Series                      int
 	P5, P25, P50, P75, P95, P99 float64
-	Title                       string
+	Title, Value, Status        string
 }
 
 const boxHeight = 330.0
+
+// Shows reports whether a box has all its numbers and a series.
+func (b Boxes) Shows(x Box) bool {
+	for _, v := range []float64{x.P5, x.P25, x.P50, x.P75, x.P95, x.P99} {
+		if !b.Y.Shows(v) {
+			return false
+		}
+	}
+	return x.Series >= 0 && x.Series < len(b.Series)
+}
 
 // SVG returns the drawing, nil when there is no box to draw. A box of which
 // one number can't be drawn is left out.
 func (b Boxes) SVG() []byte {
 	var ys []float64
-	whole := func(x Box) bool {
-		for _, v := range []float64{x.P5, x.P25, x.P50, x.P75, x.P95, x.P99} {
-			if !drawable(v, b.Y.Log) {
-				return false
-			}
-		}
-		return x.Series >= 0 && x.Series < len(b.Series)
-	}
 	for _, g := range b.Groups {
 		for _, x := range g.Boxes {
-			if whole(x) {
+			if b.Shows(x) {
 				ys = append(ys, x.P5, x.P99)
 			}
 		}
@@ -67,7 +69,7 @@ func (b Boxes) SVG() []byte {
 	w := float64(step * 0.72)
 	for i, g := range b.Groups {
 		for _, x := range g.Boxes {
-			if !whole(x) {
+			if !b.Shows(x) {
 				continue
 			}
 			middle := left + float64(room*(float64(i)+0.5)) + float64(step*(float64(x.Series)-float64(len(b.Series)-1)/2))

@@ -98,19 +98,22 @@ func escape(s string) string {
 
 func textWidth(s string) float64 { return charW * float64(len([]rune(s))) }
 
-// colour returns the class of series i of n: the colours that are used lie
+// Colour returns the colour of series i of n, 0 … 5: those that are used lie
 // as far apart as can be.
-func colour(i, n int) string {
+func Colour(i, n int) int {
 	if n < 2 {
-		return "k0"
+		return 0
 	}
-	return "k" + strconv.Itoa((i*(colours-1)+(n-1)/2)/(n-1))
+	return (i*(colours-1) + (n-1)/2) / (n - 1)
 }
 
-// marker draws the shape of series i around a point: series differ in shape,
-// not only in colour.
-func (c *canvas) marker(i int, x, y float64, title string) {
-	d := [shapes]string{
+// colour returns the class of that colour.
+func colour(i, n int) string { return "k" + strconv.Itoa(Colour(i, n)) }
+
+// Marker returns the shape of the points of series i, as a path around 0 0:
+// series differ in shape, not only in colour.
+func Marker(i int) string {
+	return [shapes]string{
 		"m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z", // circle
 		"m-4 -4h8v8h-8z",
 		"m0 -5l5 9h-10z",
@@ -118,7 +121,11 @@ func (c *canvas) marker(i int, x, y float64, title string) {
 		"m0 5l5-9h-10z",
 		"m-5 0l2.5-4.5h5l2.5 4.5-2.5 4.5h-5z",
 	}[i%shapes]
-	c.WriteString(`<path class="m" d="M` + n(x) + " " + n(y) + d + `"`)
+}
+
+// marker draws the shape of series i around a point.
+func (c *canvas) marker(i int, x, y float64, title string) {
+	c.WriteString(`<path class="m" d="M` + n(x) + " " + n(y) + Marker(i) + `"`)
 	if title == "" {
 		c.WriteString("/>")
 		return

@@ -30,7 +30,7 @@ func lines() Lines {
 func boxes() Boxes {
 	return Boxes{
 		Head: Head{"b", "Gaps", "Boxes."}, X: "requests", Y: Axis{Name: "gap", Log: true, Unit: Micros}, Series: []string{"8K", "16K"},
-		Groups: []Group{{"1", []Box{{0, 4000, 5000, 6000, 7000, 9000, 20000, "first"}, {1, 8000, 9000, 10000, 11000, 12000, 50000, ""}}}, {"2", nil}},
+		Groups: []Group{{"1", []Box{{0, 4000, 5000, 6000, 7000, 9000, 20000, "first", "", ""}, {1, 8000, 9000, 10000, 11000, 12000, 50000, "", "", ""}}}, {"2", nil}},
 	}
 }
 
@@ -112,8 +112,8 @@ func TestNothingToDraw(t *testing.T) {
 		"no series":                    Lines{}.SVG(),
 		"no point that an axis shows":  Lines{Y: Axis{Log: true}, Series: []Series{{"a", []Point{{X: 1, Y: 0}, {X: 1, Y: nan}, {X: inf, Y: 2}}}}}.SVG(),
 		"no box":                       Boxes{Series: []string{"a"}, Groups: []Group{{"1", nil}}}.SVG(),
-		"a box with an unknown number": Boxes{Series: []string{"a"}, Groups: []Group{{"1", []Box{{0, 1, 2, nan, 4, 5, 6, ""}}}}}.SVG(),
-		"a box of no series":           Boxes{Series: []string{"a"}, Groups: []Group{{"1", []Box{{1, 1, 2, 3, 4, 5, 6, ""}}}}}.SVG(),
+		"a box with an unknown number": Boxes{Series: []string{"a"}, Groups: []Group{{"1", []Box{{0, 1, 2, nan, 4, 5, 6, "", "", ""}}}}}.SVG(),
+		"a box of no series":           Boxes{Series: []string{"a"}, Groups: []Group{{"1", []Box{{1, 1, 2, 3, 4, 5, 6, "", "", ""}}}}}.SVG(),
 		"no bars":                      Streams{Rows: 1, To: 1}.SVG(),
 		"no time":                      Streams{Rows: 1, Bars: []Bar{{}}}.SVG(),
 		"no values":                    Steps{Length: 1, To: 1}.SVG(),

@@ -24,10 +24,15 @@ type Series struct {
 // A Point has a place; Title is shown when it is pointed at, Text beside it
 // where there is room. Both may be empty. Apart keeps the line from joining
 // it to the point before: something between them is missing.
+//
+// Value is the end of Title that says what was found there, and Status a word
+// on it, for drawings that show them by themselves. A point without a place
+// has a status only.
 type Point struct {
-	X, Y        float64
-	Title, Text string
-	Apart       bool
+	X, Y          float64
+	Title, Text   string
+	Value, Status string
+	Apart         bool
 }
 
 const (

@@ -24,6 +24,19 @@ type Axis struct {
 	// Ticks are the values that the axis has, ascending, such as planned
 	// contexts; nil: from the data, 1-2-5.
 	Ticks []Tick
+
+	// Titles say in words what each of Ticks is; nil: label and name do.
+	Titles []string
+}
+
+// Shows reports whether the axis has a place for a value.
+func (a Axis) Shows(v float64) bool { return drawable(v, a.Log) }
+
+// Range returns the ends of the axis over values that it shows, at least
+// one, and its ticks.
+func (a Axis) Range(values []float64) (lo, hi float64, ticks []Tick) {
+	s, ticks := a.scaleOf(values, 0, 1)
+	return s.lo, s.hi, ticks
 }
 
 // A Tick is a place on an axis.
