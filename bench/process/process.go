@@ -5,10 +5,14 @@ package process
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"runtime"
+	"runtime/metrics"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -27,8 +31,11 @@ func Run(cores int, name string, args ...string) (Usage, []byte, error) {
 		args = append([]string{"-c", "0-" + strconv.Itoa(cores-1), name}, args...)
 		name = "taskset"
 	}
+	return run(exec.Command(name, args...))
+}
+
+func run(cmd *exec.Cmd) (Usage, []byte, error) {
 	var out bytes.Buffer
-	cmd := exec.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	start := time.Now()
 	err := cmd.Run()
@@ -54,4 +61,63 @@ func PeakBytes() int64 {
 		}
 	}
 	return 0
+}
+
+// Filter is Run on all cores with an input.
+func Filter(in io.Reader, name string, args ...string) (Usage, []byte, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Stdin = in
+	return run(cmd)
+}
+
+// CPU returns the processor time, user and system, that this process spends
+// on all its threads while f runs.
+func CPU(f func() error) (time.Duration, error) {
+	before, err := spent()
+	if err != nil {
+		return 0, err
+	}
+	if err := f(); err != nil {
+		return 0, err
+	}
+	after, err := spent()
+	return after - before, err
+}
+
+func spent() (time.Duration, error) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, fmt.Errorf("ask for processor time: %w", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
+}
+
+// PeakHeap returns how many bytes more the heap held while f ran than
+// before, at the worst of many instants.
+func PeakHeap(f func() error) (int64, error) {
+	held := func() int64 {
+		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(s)
+		return int64(s[0].Value.Uint64())
+	}
+	runtime.GC()
+	before, peak := held(), int64(0)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(500 * time.Microsecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				peak = max(peak, held()-before)
+			}
+		}
+	}()
+	err := f()
+	close(stop)
+	<-done
+	return max(peak, held()-before), err
 }
