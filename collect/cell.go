@@ -143,9 +143,12 @@ func (r *run) scouts(ctx context.Context, key runlog.Key, prompts []prompted) (*
 	unhook := context.AfterFunc(ctx, client.Stop)
 	defer unhook()
 	for i, p := range prompts {
-		r.sampler.sampleServer(ctx) // counters before and after tell whether the cache helped
 		body := r.request(p.content, 1).bytes()
+		release := r.sampler.alone()
+		r.sampler.read(ctx) // counters before and after tell whether the cache helped
+		client.Sent = release
 		out, err := client.Do(ctx, body, r.bodyEnd(key, 0, int32(i)))
+		release()
 		if err != nil {
 			return r.rows(key, []*stream.Recording{rec}), r.lostServer(ctx, err)
 		}

@@ -22,6 +22,7 @@ type sampler struct {
 	machine  *host.Sampler
 	lateness *stream.Lateness
 	timer    stream.Histogram
+	reading  sync.Mutex  // of the server's metrics: one at a time, see alone
 	kernel   atomic.Bool // arrival times come from the kernel
 
 	mu       sync.Mutex
@@ -72,17 +73,33 @@ func (s *sampler) hasMetrics() bool {
 // sampleServer reads the server's metrics now. nil means that they could
 // not be read this time.
 func (s *sampler) sampleServer(ctx context.Context) *server.Metrics {
+	release := s.alone()
+	defer release()
+	return s.read(ctx)
+}
+
+// alone waits for a reading in progress and lets none begin until release is
+// called. What is read before a request is sent must not be overlapped by a
+// reading whose counters may have the request already, or not.
+func (s *sampler) alone() (release func()) {
+	s.reading.Lock()
+	return sync.OnceFunc(s.reading.Unlock)
+}
+
+// read is sampleServer for who is alone.
+func (s *sampler) read(ctx context.Context) *server.Metrics {
 	if !s.hasMetrics() {
 		return nil
 	}
-	asked, before := time.Now(), s.us()
+	asked, t := time.Now(), s.us()
 	m, err := s.server.Metrics(ctx)
 	s.answered(err, time.Since(asked))
 	if err != nil {
 		return nil
 	}
-	// The server looked at its gauges somewhere between request and answer.
-	s.add(m.Samples((before + s.us()) / 2))
+	// The server looked at its counters at this instant or a little later,
+	// so a sample from after an event has all of it.
+	s.add(m.Samples(t))
 	return m
 }
 

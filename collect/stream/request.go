@@ -28,6 +28,10 @@ const (
 // Do must not be called by two goroutines at once; Stop may be called from
 // any.
 type Client struct {
+	// Sent, unless nil, is called when a request has been written, before
+	// its answer is waited for.
+	Sent func()
+
 	endpoint *Endpoint
 	idle     time.Duration
 	lateness *Lateness
@@ -120,6 +124,9 @@ func (c *Client) attempt(body [][]byte, mayRetry bool) (out Outcome, again bool)
 	conn.used = true
 	now := time.Now()
 	x.begin(began, now)
+	if c.Sent != nil {
+		c.Sent()
+	}
 	if writeErr != nil {
 		// A server that refuses a request may answer before it has read all
 		// of it, and close. The answer says more than the broken pipe.
