@@ -110,11 +110,65 @@ func unit(v float64, scale int64, decimals int, suffix string) string {
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// decimal writes v / scale. The division is exact: dividing as float64 could
-// move a value onto a tie or off it.
+// decimal writes v / scale, a power of ten. The division is exact: dividing
+// as float64 could move a value onto a tie or off it.
 func decimal(v float64, scale int64, decimals int) string {
+	step := scale // of the last decimal, in units of v
+	for range decimals {
+		step /= 10
+	}
+	switch {
+	case scale == 1:
+		return grouped(strconv.FormatFloat(v, 'f', decimals, 64)) // exact, ties to even
+	case step > 1 && math.Abs(v) < 1<<53:
+		return grouped(point(steps(v, step), decimals))
+	}
 	r := new(big.Rat).SetFloat64(v)
 	return round(r.Quo(r, new(big.Rat).SetInt64(scale)), decimals)
+}
+
+// steps returns v / step, rounded, ties to even. |v| is under 2^53 and step
+// is even.
+func steps(v float64, step int64) int64 {
+	whole, rest := math.Modf(math.Abs(v))
+	n := int64(whole)
+	q, over := n/step, 2*(n%step)
+	if over > step || over == step && (rest > 0 || q%2 == 1) {
+		q++
+	}
+	if v < 0 {
+		return -q
+	}
+	return q
+}
+
+// point writes n with its last digits behind a point.
+func point(n int64, decimals int) string {
+	sign := ""
+	if n < 0 {
+		sign, n = "-", -n
+	}
+	digits := strconv.FormatInt(n, 10)
+	if pad := decimals + 1 - len(digits); pad > 0 {
+		digits = "0000000"[:pad] + digits
+	}
+	if decimals == 0 {
+		return sign + digits
+	}
+	at := len(digits) - decimals
+	return sign + digits[:at] + "." + digits[at:]
+}
+
+// grouped puts commas into a decimal number, and takes the sign off a zero.
+func grouped(s string) string {
+	if strings.HasPrefix(s, "-") && strings.Trim(s, "-0.") == "" {
+		s = s[1:]
+	}
+	whole, decimals, found := strings.Cut(s, ".")
+	if !found {
+		return group(whole)
+	}
+	return group(whole) + "." + decimals
 }
 
 // round writes r with the given number of decimals, ties to even, and commas.
@@ -149,6 +203,9 @@ func group(digits string) string {
 	sign := ""
 	if strings.HasPrefix(digits, "-") {
 		sign, digits = "-", digits[1:]
+	}
+	if len(digits) <= 3 {
+		return sign + digits
 	}
 	var b strings.Builder
 	for i, c := range digits {

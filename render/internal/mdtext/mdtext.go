@@ -15,6 +15,9 @@ import (
 // and tabs become spaces; other control characters, line separators and
 // bidirectional controls are written as \u202e; bad UTF-8 becomes U+FFFD.
 func Clean(s string) string {
+	if printable(s) {
+		return strings.TrimSpace(s)
+	}
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
 		switch {
@@ -29,6 +32,17 @@ func Clean(s string) string {
 	return strings.TrimSpace(b.String())
 }
 
+// printable reports whether s is nothing but visible ASCII and spaces, as
+// nearly all text is.
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
 // special are the characters that can begin markup inside a line.
 const special = "\\`*_[]<>|~&$#"
 
@@ -40,6 +54,9 @@ func Inline(s string) string { return escape(Clean(s), `\\`) }
 func Cell(s string) string { return escape(Clean(s), "&#92;") }
 
 func escape(s, backslash string) string {
+	if !strings.ContainsAny(s, special) && (s == "" || !strings.Contains("+-=!0123456789", s[:1])) {
+		return s // nothing in it, and nothing at its beginning, is markup
+	}
 	var b strings.Builder
 	runes := []rune(s)
 	for i, r := range runes {
