@@ -14,3 +14,18 @@ var Method []byte
 //
 //go:embed sql.md
 var SQL []byte
+
+// Comparing is diff.md: what a comparison says, and when.
+//
+//go:embed diff.md
+var Comparing []byte
+
+// Validation is diff-validation.md: how often a comparison is wrong.
+//
+//go:embed diff-validation.md
+var Validation []byte
+
+// CI is diff-ci.md: comparisons on pull requests.
+//
+//go:embed diff-ci.md
+var CI []byte

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"speedmatrix/ingest/compare"
 	"speedmatrix/ingest/runlog"
 )
 
@@ -43,6 +44,10 @@ type Options struct {
 	// Slugs are the addresses that were given before (slugs.json), which
 	// never move; empty when there are none.
 	Slugs []byte
+
+	// Noise are the noise profiles that comparisons of neighbouring commits
+	// may use. Of two for one setting the first counts.
+	Noise []*compare.Profile
 }
 
 // A Result says what a build did.
@@ -50,6 +55,7 @@ type Result struct {
 	Index    string   // path of the first page
 	Runs     int      // in the site
 	Computed []string // ids of the runs that were computed, not found in the cache; ascending
+	Compared []string // folders of the comparisons that were computed, not found in the cache; ascending
 	Slugs    []byte   // slugs.json with every address of the site
 }
 
@@ -269,6 +275,12 @@ func writeSite(ctx context.Context, sources []source, dir string, o Options) (Re
 	if err != nil {
 		return Result{}, err
 	}
+	if result.Compared, err = s.compare(ctx, c, f, sources); err != nil {
+		return Result{}, err
+	}
+	if err := s.pages(); err != nil {
+		return Result{}, err
+	}
 	if err := s.linkRuns(f); err != nil {
 		return Result{}, err
 	}
@@ -331,8 +343,8 @@ func Twins(ctx context.Context, dirs []string, o Options) (files []Twin, slugsJS
 }
 
 // inParallel calls do for every source, on all processors, and returns the
-// error of the first source, by their order, that has one.
-func inParallel(ctx context.Context, sources []source, do func(source) error) error {
+// error of the first of them, by their order, that has one.
+func inParallel[T any](ctx context.Context, sources []T, do func(T) error) error {
 	errs := make([]error, len(sources))
 	next := make(chan int)
 	var workers sync.WaitGroup

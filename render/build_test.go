@@ -162,8 +162,8 @@ func TestManyRuns(t *testing.T) {
 	first := sums(t, out)
 
 	slices.Reverse(dirs)
-	if got := timed("from the cache", dirs, out, options); len(got.Computed) != 0 {
-		t.Errorf("nothing changed and %q were computed", got.Computed)
+	if got := timed("from the cache", dirs, out, options); len(got.Computed)+len(got.Compared) != 0 {
+		t.Errorf("nothing changed and %q and %q were computed", got.Computed, got.Compared)
 	}
 	if diff := cmp.Diff(first, sums(t, out)); diff != "" {
 		t.Errorf("the cache gives another site:\n%s", diff)
@@ -183,6 +183,8 @@ func TestManyRuns(t *testing.T) {
 	changed.write(t, root)
 	if got := timed("one run changed", dirs, out, options); !slices.Equal(got.Computed, []string{changed.id()}) {
 		t.Errorf("one run changed and %q were computed", got.Computed)
+	} else if len(got.Compared) == 0 || len(got.Compared) > 2 {
+		t.Errorf("one run changed and %q were compared, want its commit with the ones before and after", got.Compared)
 	}
 	second := sums(t, out)
 	for name := range second {
@@ -194,7 +196,7 @@ func TestManyRuns(t *testing.T) {
 	if diff := cmp.Diff(second, sums(t, out)); diff != "" {
 		t.Errorf("after a change the cache gives another site:\n%s", diff)
 	}
-	archives, err := filepath.Glob(filepath.Join(options.Cache, "*"))
+	archives, err := filepath.Glob(filepath.Join(options.Cache, "*.zip"))
 	if err != nil || len(archives) != n {
 		t.Errorf("the cache has %d files of %d runs (%v)", len(archives), n, err)
 	}
@@ -259,8 +261,8 @@ func TestWhatTheCacheDependsOn(t *testing.T) {
 	writeFile(t, filepath.Join(o.Cache, "precious.zip"), "x")
 	dirs = dirs[:1]
 	build()
-	if got := names(t, o.Cache); len(got) != 2 || !slices.Contains(got, "precious.zip") {
-		t.Errorf("the cache holds %q, want one archive and precious.zip", got)
+	if got := names(t, o.Cache); len(got) != 3 || !slices.Contains(got, "precious.zip") {
+		t.Errorf("the cache holds %q, want an archive, what comparisons look at, and precious.zip", got)
 	}
 	o.Version = ""
 	if _, err := render.Build(context.Background(), dirs, filepath.Join(work, "site"), o); err == nil || !strings.Contains(err.Error(), "version") {

@@ -27,12 +27,14 @@ type cache struct {
 	options Options
 	dir     string // "": keeps nothing
 
-	lock sync.Mutex
-	used map[string]bool // names of archives
+	lock     sync.Mutex
+	used     map[string]bool   // names of files
+	names    map[string]string // of the archives of runs, by run
+	launches map[string][]byte // essences of the runs that were computed, by run
 }
 
 // cacheFile are the only names that a cache takes away.
-var cacheFile = regexp.MustCompile(`^[0-9a-f]{64}\.zip$`)
+var cacheFile = regexp.MustCompile(`^[0-9a-f]{64}\.(zip|launch|diff)$`)
 
 // Members of an archive: the summary first, then files in two folders.
 const (
@@ -43,7 +45,7 @@ const (
 
 func openCache(o Options) (*cache, error) {
 	if o.Cache == "" {
-		return &cache{options: o}, nil
+		return &cache{options: o, names: map[string]string{}, launches: map[string][]byte{}}, nil
 	}
 	if o.Version == "" {
 		return nil, errors.New("open cache: the version of the program is not known")
@@ -51,7 +53,7 @@ func openCache(o Options) (*cache, error) {
 	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	return &cache{options: o, dir: o.Cache, used: map[string]bool{}}, nil
+	return &cache{options: o, dir: o.Cache, used: map[string]bool{}, names: map[string]string{}, launches: map[string][]byte{}}, nil
 }
 
 // page returns what the site has of a run, and whether it was computed.
@@ -65,7 +67,8 @@ func (c *cache) page(s source) (p *runPage, computed bool, err error) {
 		return nil, false, err
 	}
 	c.lock.Lock()
-	c.used[name] = true
+	c.used[name], c.used[launchFile(name)] = true, true
+	c.names[s.id] = name
 	c.lock.Unlock()
 	if p, err := readPage(filepath.Join(c.dir, name)); err == nil {
 		return p, false, nil // one that is damaged or gone is computed anew
@@ -76,6 +79,12 @@ func (c *cache) page(s source) (p *runPage, computed bool, err error) {
 	// A file that changed while the run was read must not be taken for the
 	// one that was hashed.
 	if now, err := c.name(s); err != nil || now != name {
+		c.lock.Lock()
+		delete(c.names, s.id)
+		c.lock.Unlock()
+		return p, true, err
+	}
+	if err := c.writeLaunch(s.id, name); err != nil {
 		return p, true, err
 	}
 	return p, true, writePage(filepath.Join(c.dir, name), p)
@@ -84,6 +93,9 @@ func (c *cache) page(s source) (p *runPage, computed bool, err error) {
 func (c *cache) compute(s source) (*runPage, error) {
 	in, err := s.open()
 	if err != nil {
+		return nil, err
+	}
+	if err := c.keepLaunch(s.id, in.Run); err != nil {
 		return nil, err
 	}
 	return newRunPage(in, c.options)

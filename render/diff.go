@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"speedmatrix/ingest"
 	"speedmatrix/ingest/compare"
 	"speedmatrix/render/internal/format"
 )
@@ -23,6 +24,7 @@ type Comparison struct {
 // Text, Markdown and HTML are made of it.
 type diffView struct {
 	Heading string
+	Data    bool       // files with the data lie beside it
 	Several bool       // there is more than one side
 	Opening []diffLine // what was compared, coverage, speed, how much at most, what next: at most 8 lines
 	Sides   []diffSide
@@ -42,6 +44,13 @@ type diffSide struct {
 	Changed  []diffRow // cells and whole runs with a finding, of all metrics
 	Statuses []statusRow
 	Metrics  []diffMetric
+	Launches []diffLaunch
+}
+
+// A diffLaunch is a launch of a side.
+type diffLaunch struct {
+	Side, Name, Started, Version, Commit string
+	URL                                  string // of its folder in a site; "" where there is none
 }
 
 // A diffFinding is a field that is not the same.
@@ -165,15 +174,16 @@ type differ struct {
 	number   int // 1, 2, … among the sides
 	settings *compare.Options
 	labels   map[int32]string
+	runs     func(id string) string // folder of a run in a site; nil: there is none
 }
 
-func newDiffView(c Comparison) *diffView {
+func newDiffView(c Comparison, runs func(id string) string) *diffView {
 	r := c.Report
 	v := &diffView{Several: len(r.Diffs) > 1, Line: r.Counts.Line(c.Gate)}
 	v.Heading = heading(r.Base.Runs[0])
 	labels := diffLabels(r)
 	for i := range r.Diffs {
-		d := &differ{&r.Diffs[i], i + 1, &r.Settings, labels}
+		d := &differ{&r.Diffs[i], i + 1, &r.Settings, labels, runs}
 		s := d.side()
 		if !v.Several {
 			v.Opening, s.Opening = s.Opening, nil
@@ -272,9 +282,60 @@ func (d *differ) side() diffSide {
 			}
 		}
 	}
+	s.Launches = d.launches()
 	// What is lost or gained stands in the list of statuses already.
 	s.Changed = slices.DeleteFunc(s.Changed, func(r diffRow) bool { return r.Change == format.Unknown })
 	return s
+}
+
+// launches lists the launches of both sides in the order of time.
+func (d *differ) launches() []diffLaunch {
+	var list []diffLaunch
+	next := map[rune][]*ingest.Run{'A': d.A.Runs, 'B': d.B.Runs}
+	for _, side := range d.Order {
+		r := next[side][0]
+		next[side] = next[side][1:]
+		l := diffLaunch{
+			Side: string(side), Name: visible(r.ID), Started: r.Manifest.StartedAt.UTC().Format("2006-01-02 15:04 UTC"),
+			Version: factValue(r.Manifest.Engine.Version), Commit: shortCommit(factValue(r.Manifest.Engine.Commit)),
+		}
+		if d.runs != nil {
+			l.URL = d.runs(r.ID)
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// briefOf says of a comparison with one side what other pages say of it.
+func briefOf(r *compare.Report) diffBrief {
+	d := &differ{Diff: &r.Diffs[0], settings: &r.Settings}
+	o := d.outcome()
+	b := diffBrief{Against: visible(d.A.Label), Speed: strings.ToLower(d.word(&o))}
+	if !d.Comparable {
+		b.Speed = "not comparable"
+		return b
+	}
+	c := &d.Counts
+	switch {
+	case c.Lost+c.Gained == 0:
+		b.Coverage = "coverage kept"
+	case c.Gained == 0:
+		b.Coverage = fmt.Sprintf("%d lost", c.Lost)
+	case c.Lost == 0:
+		b.Coverage = fmt.Sprintf("%d gained", c.Gained)
+	default:
+		b.Coverage = fmt.Sprintf("%d lost, %d gained", c.Lost, c.Gained)
+	}
+	switch {
+	case c.LostCapacity+c.LostError > 0 || o.worse > 0 || o.runWorse || o.suspect > 0 || o.runSuspect:
+		b.Tone = worseTone
+	case o.better > 0 || o.runBetter:
+		b.Tone = goodTone
+	default:
+		b.Tone = faintTone
+	}
+	return b
 }
 
 func (d *differ) metric(m *compare.MetricDiff) diffMetric {
@@ -522,30 +583,6 @@ func (d *differ) speed(o *diffOutcome) string {
 		}
 		return "NOT COMPARABLE: " + d.refusal()
 	}
-	var word string
-	worse, better := o.worse > 0 || o.runWorse, o.better > 0 || o.runBetter
-	switch {
-	case worse && better:
-		word = "SLOWER in part, faster in part"
-	case worse:
-		word = "SLOWER"
-	case o.suspect > 0 || o.runSuspect:
-		word = "SUSPECTED SLOWER, not proved"
-	case better && d.Counts.Lost > 0:
-		word = "FASTER in those cells only that both sides have"
-	case better:
-		word = "FASTER"
-	case o.thin != "":
-		word = "NOT JUDGED, too few launches"
-	case o.noChange+o.unclear+o.moved == 0:
-		word = "NOT JUDGED, nothing to compare"
-	case o.unclear == 0:
-		word = "NO CHANGE as large as what counts"
-	case o.noChange > 0:
-		word = "NO CHANGE FOUND"
-	default:
-		word = "UNCLEAR"
-	}
 	var parts []string
 	if w := o.worst; w != nil {
 		parts = append(parts, fmt.Sprintf("%s %s %% at %s × %d", o.worstIn.Label(), percent(w.Change.Share), d.labels[w.ContextTokens], w.Concurrency))
@@ -563,7 +600,33 @@ func (d *differ) speed(o *diffOutcome) string {
 	count(o.moved, "moved with the run")
 	count(o.noChange, "no change")
 	count(o.unclear, "unclear")
-	return join(": ", word, strings.Join(parts, ", "))
+	return join(": ", d.word(o), strings.Join(parts, ", "))
+}
+
+// word says of sides that are comparable whether speed changed.
+func (d *differ) word(o *diffOutcome) string {
+	worse, better := o.worse > 0 || o.runWorse, o.better > 0 || o.runBetter
+	switch {
+	case worse && better:
+		return "SLOWER in part, faster in part"
+	case worse:
+		return "SLOWER"
+	case o.suspect > 0 || o.runSuspect:
+		return "SUSPECTED SLOWER, not proved"
+	case better && d.Counts.Lost > 0:
+		return "FASTER in those cells only that both sides have"
+	case better:
+		return "FASTER"
+	case o.thin != "":
+		return "NOT JUDGED, too few launches"
+	case o.noChange+o.unclear+o.moved == 0:
+		return "NOT JUDGED, nothing to compare"
+	case o.unclear == 0:
+		return "NO CHANGE as large as what counts"
+	case o.noChange > 0:
+		return "NO CHANGE FOUND"
+	}
+	return "UNCLEAR"
 }
 
 // refusal is the first field that is not comparable, and how many more.

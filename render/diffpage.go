@@ -73,8 +73,9 @@ func (d *differ) intervals(m *compare.MetricDiff) []drawing {
 // DiffMarkdown returns a comparison as Markdown that fits into a comment on
 // a pull request. Where it would not, rows at the end of its full tables are
 // left out and counted.
-func DiffMarkdown(c Comparison) ([]byte, error) {
-	v := newDiffView(c)
+func DiffMarkdown(c Comparison) ([]byte, error) { return diffMarkdownFits(newDiffView(c, nil)) }
+
+func diffMarkdownFits(v *diffView) ([]byte, error) {
 	all, most := 0, 0
 	for i := range v.Sides {
 		most = max(most, len(v.Sides[i].Changed))
@@ -131,29 +132,43 @@ func diffMarkdown(v *diffView, rows, changed int) ([]byte, error) {
 	return markdown("diff.md.tmpl", m)
 }
 
-// A diffPage is the HTML page of a comparison, one file that needs no other.
+// A diffPage is the HTML page of a comparison.
 type diffPage struct {
+	sitePage
 	*diffView
-	Title string
-	Style template.CSS
-	CSP   string
+	Heading string
 }
 
 // DiffHTML returns a comparison as one HTML file in the look of the site. It
 // loads nothing: the style sheet is in it, and nothing else is allowed.
 func DiffHTML(c Comparison) ([]byte, error) {
-	v := newDiffView(c)
-	css := bytes.TrimSpace(newAsset("", "", "colours.css", "style.css", "chart.css", "diff.css").data)
+	style, _ := assets()
+	css := bytes.TrimSpace(style.data)
 	sum := sha256.Sum256(css)
-	p := diffPage{
-		diffView: v, Title: v.Heading + ": " + v.Sides[0].Heading, Style: template.CSS(css), // our own, embedded
-		CSP: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src data:; base-uri 'none'; form-action 'none'",
-	}
-	if v.Several {
-		p.Title = v.Heading + ": " + plural(len(v.Sides), "comparison")
-	}
-	return html("diff.html.tmpl", p)
+	return diffHTML(newDiffView(c, nil), sitePage{page: page{
+		Style:  template.CSS(css), // our own, embedded
+		Policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src data:; base-uri 'none'; form-action 'none'",
+	}})
 }
+
+// diffHTML puts a comparison into the frame of a page.
+func diffHTML(v *diffView, frame sitePage) ([]byte, error) {
+	frame.Eyebrow = "Comparison of speed"
+	frame.Title = v.Heading + ": " + v.Sides[0].Heading
+	if v.Several {
+		frame.Title = v.Heading + ": " + plural(len(v.Sides), "comparison")
+	}
+	for _, l := range v.Opening {
+		if l.Name == "speed" {
+			frame.Description = l.Text
+		}
+	}
+	v.Data = frame.Style == ""
+	return html("diff.html.tmpl", diffPage{frame, v, v.Heading})
+}
+
+// htmlText marks the output of a template of ours as such.
+func htmlText(b []byte) template.HTML { return template.HTML(b) }
 
 // Class is the verdict's class in the style sheet; "" none.
 func (r diffRow) Class() string { return string(r.Tone) }

@@ -13,7 +13,7 @@ const diffColumns = 100
 // eight lines are the whole answer, its last is for programs
 // (compare.Counts.Line). With colour, verdicts have one beside their word.
 func DiffText(c Comparison, colour bool) []byte {
-	v := newDiffView(c)
+	v := newDiffView(c, nil)
 	t := &diffText{colour: colour}
 	t.line(v.Heading)
 	t.opening(v.Opening)

@@ -25,7 +25,12 @@ func (s *site) addDocs() error {
 		source   []byte
 		links    map[string]string
 	}{
-		{"method/", "Every figure and every status of these pages is computed by these rules.", docs.Method, map[string]string{"sql.md": "sql/index.html"}},
+		{"method/", "Every figure and every status of these pages is computed by these rules.", docs.Method, map[string]string{"sql.md": "sql/index.html", "diff.md": "comparing/index.html"}},
+		{"method/comparing/", "What is said about two commits, and how sure that is.", docs.Comparing, map[string]string{
+			"method.md": "../index.html", "diff-ci.md": "ci/index.html", "diff-validation.md": "validation/index.html",
+		}},
+		{"method/comparing/validation/", "How often comparisons say what is not so, and how often they miss what is.", docs.Validation, nil},
+		{"method/comparing/ci/", "A comparison as a check of a pull request.", docs.CI, map[string]string{"diff.md": "../index.html"}},
 		{"method/sql/", "The event files of a run answer questions of your own.", docs.SQL, map[string]string{"method.md": "../index.html"}},
 	} {
 		heading, body, err := prose.Document(d.source, d.links)

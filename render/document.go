@@ -51,7 +51,7 @@ func newAsset(stem, extension string, files ...string) asset {
 
 // assets returns the style sheet and the icon.
 func assets() (style, icon asset) {
-	return newAsset("style", ".css", "colours.css", "style.css", "chart.css"), newAsset("icon", ".svg", "icon.svg")
+	return newAsset("style", ".css", "colours.css", "style.css", "chart.css", "diff.css"), newAsset("icon", ".svg", "icon.svg")
 }
 
 // Markdown writes the page of one run as Markdown, for a file in the run's

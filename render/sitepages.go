@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"speedmatrix/ingest/compare"
 	"speedmatrix/render/internal/format"
 )
 
@@ -23,19 +24,22 @@ type site struct {
 	series      []*series         // by model, hardware, address
 	names       map[string]string // of models, by id: the short ones, where they are of one model only
 	files       []document
+	diffs       []string // folders of comparisons, which are written already
 }
 
 // A series is the runs that may stand in one history: equal but for the
 // engine's version.
 type series struct {
-	Path string     // folder in the site, ending in a slash
-	Runs []*summary // oldest version first
+	Path  string     // folder in the site, ending in a slash
+	Runs  []*summary // oldest version first
+	Sides []*side    // the same runs by build
+	noise *compare.Profile
 }
 
 func (s *series) newest() *summary { return s.Runs[len(s.Runs)-1] }
 
-// newSite makes all files of a site that are not of one run. The order of
-// runs does not matter.
+// newSite puts the runs of a site in order. The order in which they are given
+// does not matter.
 func newSite(runs []*summary, o Options) (*site, error) {
 	given, err := readSlugs(o.Slugs)
 	if err != nil {
@@ -45,14 +49,20 @@ func newSite(runs []*summary, o Options) (*site, error) {
 	s := &site{options: o, slugs: given}
 	s.style, s.icon = assets()
 	s.group(runs)
+	return s, nil
+}
+
+// pages makes all files of the site that are not of one run or of one
+// comparison.
+func (s *site) pages() error {
 	for _, add := range []func() error{
 		s.addIndex, s.addRuns, s.addModels, s.addHardware, s.addHistories, s.addDocs, s.addData, s.addRedirects, s.addRest,
 	} {
 		if err := add(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // group puts runs into their series, and both in order.
@@ -79,7 +89,11 @@ func (s *site) group(runs []*summary) {
 		}
 	}
 	for _, list := range s.series {
-		inOrder(list.Runs)
+		list.Sides = sidesOf(list.Runs)
+		list.Runs = list.Runs[:0]
+		for _, side := range list.Sides {
+			list.Runs = append(list.Runs, side.Runs...)
+		}
 		s.runs = append(s.runs, list.Runs...)
 	}
 }
@@ -166,6 +180,9 @@ func (s *site) linkRuns(f *folder) error {
 				{"This model", root + s.modelPath(r) + "index.html", ""},
 				{"This hardware", root + s.hardwarePath(r) + "index.html", ""},
 				{"History", root + list.Path + "index.html", ""},
+			}
+			if d := list.diffOf(r); d != nil {
+				v.Around = append(v.Around, aroundItem{"Compared with the version before", root + d.Path + "index.html", ""})
 			}
 			if i > 0 {
 				v.Around = append(v.Around, aroundItem{"← Before", root + escapePath(runPath(list.Runs[i-1])) + "index.html", "prev"})
@@ -667,6 +684,7 @@ func (s *site) addRest() error {
 		for _, r := range s.runs {
 			pages = append(pages, escapePath(runPath(r)))
 		}
+		pages = append(pages, s.diffs...)
 		slices.Sort(pages)
 		var b strings.Builder
 		b.WriteString("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">\n")

@@ -165,14 +165,12 @@ func versionKey(version string) []int {
 
 var pythonVersion = regexp.MustCompile(`^v?(\d+(?:\.\d+)*)(?:[.-]?(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+.*)?$`)
 
-// inOrder sorts the runs of one series by the order of the engine's
+// byVersion orders the runs of one series by the order of the engine's
 // versions, then by start. Runs of versions that have no order come first.
-func inOrder(runs []*summary) {
-	slices.SortFunc(runs, func(a, b *summary) int {
-		return cmp.Or(
-			slices.Compare(versionKey(a.Version), versionKey(b.Version)),
-			a.Started.Compare(b.Started),
-			cmp.Compare(a.ID, b.ID),
-		)
-	})
+func byVersion(a, b *summary) int {
+	return cmp.Or(
+		slices.Compare(versionKey(a.Version), versionKey(b.Version)),
+		a.Started.Compare(b.Started),
+		cmp.Compare(a.ID, b.ID),
+	)
 }

@@ -22,7 +22,7 @@ func TestVersionsAreInOrder(t *testing.T) {
 		runs = append(runs, &summary{Version: v, Started: time.Unix(int64(i), 0)})
 	}
 	slices.Reverse(runs)
-	inOrder(runs)
+	slices.SortFunc(runs, byVersion)
 	for i, r := range runs {
 		if r.Version != want[i] {
 			t.Errorf("place %d has version %q, want %q", i, r.Version, want[i])

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"speedmatrix/ingest"
+	"speedmatrix/ingest/compare"
 	"speedmatrix/ingest/runlog"
 	"speedmatrix/render/internal/format"
 )
@@ -31,6 +32,8 @@ type summary struct {
 	Version         string
 	Commit          string // as shown
 	CommitURL       string
+	Build           string
+	Setting         string // that a noise profile must be of
 	Driver, Tool    string // as shown; a change of these is worth a mark in a history
 
 	// Series is the digest of everything but the engine's version that must
@@ -88,6 +91,8 @@ func newSummary(in Input) summary {
 		Version:      factValue(m.Engine.Version),
 		Commit:       shortCommit(factValue(m.Engine.Commit)),
 		CommitURL:    commitURL,
+		Build:        factValue(m.Engine.Build),
+		Setting:      compare.Setting(m),
 		Driver:       driver,
 		Tool:         join(" ", visible(m.Tool.Name), visible(m.Tool.Version)),
 		Statuses:     map[string]int{},

@@ -75,6 +75,11 @@ type page struct {
 	Stylesheet  string // file name
 	Icon        string // file name
 
+	// Style is the style sheet of a page that loads nothing, and Policy what
+	// its browser is told to refuse; both are "" of a page of a site.
+	Style  template.CSS
+	Policy string
+
 	// Around is the navigation of a run's pages. It depends on other runs,
 	// and is put in its place when a site is written.
 	Around template.HTML

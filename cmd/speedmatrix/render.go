@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"speedmatrix/ingest/compare"
 	"speedmatrix/ingest/runlog"
 	"speedmatrix/render"
 )
@@ -165,6 +166,30 @@ func readSlugs(roots []string) ([]byte, error) {
 		}
 	}
 	return nil, nil
+}
+
+// readProfiles reads the noise profiles that lie beside the runs, where diff
+// looks for them too.
+func readProfiles(roots []string) ([]*compare.Profile, error) {
+	var profiles []*compare.Profile
+	for _, root := range roots {
+		files, err := filepath.Glob(filepath.Join(root, noiseFolder, "*.json"))
+		if err != nil {
+			return nil, fmt.Errorf("read noise profiles: %w", err)
+		}
+		for _, path := range files {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return nil, fmt.Errorf("read noise profile: %w", err)
+			}
+			p, err := compare.DecodeProfile(b)
+			if err != nil {
+				return nil, hintedError{fmt.Errorf("%s: %w", path, err), "speedmatrix noise makes profiles"}
+			}
+			profiles = append(profiles, p)
+		}
+	}
+	return profiles, nil
 }
 
 // writeTwins writes the page of each run beside its data below root, and the

@@ -196,8 +196,13 @@ func profileKey(m *runlog.Manifest) map[string]string {
 // Setting names what a launch was measured under, 16 hexadecimal digits:
 // equal for launches that a noise profile is good for alike, whatever the
 // engine's version. They form one series.
-func Setting(m *runlog.Manifest) string {
-	key := profileKey(m)
+func Setting(m *runlog.Manifest) string { return settingOf(profileKey(m)) }
+
+// Setting is the setting that the profile is good for: Setting of the
+// launches that it was made of.
+func (p *Profile) Setting() string { return settingOf(p.Key) }
+
+func settingOf(key map[string]string) string {
 	h := sha256.New()
 	for _, field := range slices.Sorted(maps.Keys(key)) {
 		fmt.Fprintf(h, "%q=%q\n", field, key[field])

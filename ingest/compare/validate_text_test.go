@@ -34,6 +34,8 @@ already); whole launches vary in each metric on their own.
 - **false among found**: the share, among cells called *worse* or *better* in “4 cells
   −3 %%”, of those that did not change; the mean over comparisons, 0 where none was
   called. The target is 5 %%.
+
+## Within the model
 `
 
 const validationBeyond = `

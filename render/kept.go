@@ -1,0 +1,103 @@
+package render
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"speedmatrix/ingest"
+	"speedmatrix/ingest/compare"
+)
+
+// What the cache keeps beside the pages of runs: of each run what
+// comparisons look at, so that a run need not be read to be compared, and of
+// each comparison its pages.
+
+// launchFile is the name of the file with a run's essence, beside the
+// archive of its pages.
+func launchFile(archive string) string { return strings.TrimSuffix(archive, ".zip") + ".launch" }
+
+// keepLaunch notes what comparisons look at.
+func (c *cache) keepLaunch(id string, r *ingest.Run) error {
+	var b bytes.Buffer
+	if err := gob.NewEncoder(&b).Encode(compare.Essence(r)); err != nil {
+		return fmt.Errorf("keep run %q: %w", id, err)
+	}
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.launches[id] = b.Bytes()
+	return nil
+}
+
+func (c *cache) writeLaunch(id, archive string) error {
+	c.lock.Lock()
+	b := c.launches[id]
+	c.lock.Unlock()
+	return writeKept(filepath.Join(c.dir, launchFile(archive)), b)
+}
+
+// launch returns what comparisons look at of a run whose page was made.
+func (c *cache) launch(s source) (*ingest.Run, error) {
+	c.lock.Lock()
+	b, name := c.launches[s.id], c.names[s.id]
+	c.lock.Unlock()
+	if b == nil && name != "" {
+		b, _ = readKept(filepath.Join(c.dir, launchFile(name))) // one that is damaged or gone is made anew
+	}
+	if b != nil {
+		r := &ingest.Run{}
+		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(r); err == nil {
+			return r, nil
+		}
+	}
+	in, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.keepLaunch(s.id, in.Run); err != nil {
+		return nil, err
+	}
+	if name != "" {
+		if err := c.writeLaunch(s.id, name); err != nil {
+			return nil, err
+		}
+	}
+	return compare.Essence(in.Run), nil
+}
+
+// use marks a file of the cache as one that this build needs.
+func (c *cache) use(name string) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.used[name] = true
+}
+
+// writeKept writes data behind its checksum.
+func writeKept(file string, data []byte) error {
+	sum := sha256.Sum256(data)
+	err := os.WriteFile(file+".partial", append(sum[:], data...), 0o644)
+	if err == nil {
+		err = os.Rename(file+".partial", file)
+	}
+	if err != nil {
+		return fmt.Errorf("write cache: %w", err)
+	}
+	return nil
+}
+
+// readKept reads such a file.
+func readKept(file string) ([]byte, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < sha256.Size || sha256.Sum256(b[sha256.Size:]) != [sha256.Size]byte(b[:sha256.Size]) {
+		return nil, errors.New("damaged")
+	}
+	return b[sha256.Size:], nil
+}
