@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"speedmatrix/bench/process"
+	"speedmatrix/collect/stream"
+	"speedmatrix/ingest/runlog"
+)
+
+// A taken is what a client says of one request. Times are nanoseconds of the
+// machine's monotonic clock; 0 is not said.
+type taken struct {
+	ID     string
+	Sent   int64
+	Events []int64 // that carry tokens
+}
+
+// A clientReport is what our client's process found out about itself.
+type clientReport struct {
+	Requests    []taken
+	Kernel      bool    // arrival times came from the kernel
+	StreamCPU   float64 // seconds of user and system time while the streams ran
+	TotalCPU    float64 // … and until their rows were in a Parquet file
+	PeakBytes   int64   // resident
+	Chunks      int64   // events, of all kinds
+	LateShared  int64   // events that a late read returned together with an older one of another step
+	GCs         int64   // garbage collections while the streams ran
+	GCPauses    float64 // seconds, of all goroutines
+	ParquetSize int64
+}
+
+// client is the client's process: as many streams as a cell has, each of one
+// request, with the collector's own client; then rows, then a Parquet file.
+func client(base string, streams, tokens int, result string) error {
+	c := newClock()
+	u, err := url.Parse(base + "/v1/chat/completions")
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	late := &stream.Lateness{}
+	clients := make([]*stream.Client, streams)
+	recs := make([]*stream.Recording, streams)
+	for i := range clients {
+		e, err := stream.NewEndpoint(u, http.Header{"X-Request-Id": {streamID(i)}})
+		if err != nil {
+			return err
+		}
+		recs[i] = stream.NewRecording(start)
+		clients[i] = stream.NewClient(e, time.Minute, late, recs[i])
+		if err := clients[i].Open(context.Background()); err != nil {
+			return err
+		}
+	}
+	rep := clientReport{Kernel: clients[0].Kernel()}
+	body := fmt.Appendf(nil, `{"model":%q,"messages":[{"role":"user","content":"Tell me a long story."}],"stream":true,`+
+		`"stream_options":{"include_usage":true,"continuous_usage_stats":true},"max_tokens":%d,"temperature":0,"ignore_eos":true}`, model, tokens)
+
+	var gcBefore, gcAfter debug.GCStats
+	debug.ReadGCStats(&gcBefore)
+	cpu := spent()
+	var wg sync.WaitGroup
+	errs := make([]error, streams)
+	for i, cl := range clients {
+		wg.Go(func() {
+			if out, err := cl.Do(context.Background(), body); err != nil || out != stream.Done {
+				errs[i] = fmt.Errorf("stream %d: outcome %d: %v", i, out, err)
+			}
+		})
+	}
+	wg.Wait()
+	rep.StreamCPU = spent() - cpu
+	debug.ReadGCStats(&gcAfter)
+	rep.GCs, rep.GCPauses = gcAfter.NumGC-gcBefore.NumGC, (gcAfter.PauseTotal - gcBefore.PauseTotal).Seconds()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	rep.Chunks, rep.LateShared = late.Chunks()
+
+	ev := &runlog.Events{Key: runlog.Key{Phase: runlog.PhaseDecode, ContextTokens: 8, Concurrency: int32(streams)}}
+	for i, rec := range recs {
+		rec.Decode(ev, stream.DecodeOptions{Stream: int32(i), Text: stream.TextFull, Redact: func(s string) string { return s }})
+	}
+	dir, err := os.MkdirTemp("", "bench-collector-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	run, err := runlog.Create(dir, "run")
+	if err != nil {
+		return err
+	}
+	info, err := runlog.WriteEvents(run, ev)
+	if err != nil {
+		return err
+	}
+	rep.ParquetSize = info.Bytes
+	rep.TotalCPU, rep.PeakBytes = spent()-cpu, process.PeakBytes()
+	rep.Requests = requests(ev, streams, c.at(start))
+	return writeFile(result, rep)
+}
+
+func streamID(i int) string { return "stream-" + strconv.Itoa(i) }
+
+// bareID takes off what a server puts before a request's id.
+func bareID(id string) string { return strings.TrimPrefix(strings.TrimPrefix(id, "chatcmpl-"), "cmpl-") }
+
+// requests returns the rows of each stream as what a client says.
+func requests(ev *runlog.Events, streams int, startNs int64) []taken {
+	list := make([]taken, streams)
+	for i := range list {
+		list[i].ID = streamID(i)
+	}
+	for i := range ev.Len() {
+		t := &list[ev.Stream[i]]
+		at := startNs + ev.TUs[i]*1000
+		switch {
+		case ev.Kind[i] == runlog.KindSent:
+			t.Sent = at
+		case ev.Kind[i] == runlog.KindChunk && ev.Tokens[i] > 0:
+			t.Events = append(t.Events, at)
+		}
+	}
+	return list
+}
+
+// spent returns this process's processor time, user and system, in seconds;
+// NaN when the system does not say.
+func spent() float64 {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return math.NaN()
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}

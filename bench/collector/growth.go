@@ -1,0 +1,3 @@
+package main
+
+func (m *measurement) growth() error { return nil }

@@ -1,0 +1,3 @@
+package main
+
+func (m *measurement) againstPeers() error { return nil }
