@@ -24,6 +24,7 @@ type Cell struct {
 	MaxTokens int32 // of a request
 	Seed      uint64
 	StartUs   int64
+	NotSent   bool // it would not fit into the KV cache
 }
 
 // Events makes up the events of a decode cell.
@@ -134,7 +135,7 @@ func Reference(root string) ([]Cell, error) {
 	var cells []Cell
 	for s := bufio.NewScanner(f); s.Scan(); {
 		col := strings.Split(s.Text(), "\t")
-		if len(col) < 12 || col[3] != "Valid" {
+		if len(col) < 12 || strings.HasPrefix(col[0], "#") {
 			continue
 		}
 		number := func(i int) float64 { v, _ := strconv.ParseFloat(col[i], 64); return v } // "-" is 0
@@ -142,6 +143,7 @@ func Reference(root string) ([]Cell, error) {
 			Key:    runlog.Key{Phase: runlog.Phase(col[0]), ContextTokens: int32(number(1)), Concurrency: int32(number(2))},
 			TTFTUs: 1e3 * number(6), StepUs: 1e3 * number(7), Tokens: 1, MaxTokens: 4096,
 			RampUs: 2e6, WindowUs: 1e6 * number(11), Seed: uint64(len(cells)), StartUs: int64(len(cells)) * 60e6,
+			NotSent: col[3] == "Over capacity",
 		}
 		c.RampUs += c.TTFTUs
 		cells = append(cells, c)
@@ -181,13 +183,19 @@ func Write(root, name string, cells []Cell, text *Text) (events int, err error) 
 			Sampling:   runlog.Sampling{TopP: 1, IgnoreEOS: true},
 			DecodeTest: "fixed duration", PrefillMode: "measured during decode warm-up", TokenCounting: "continuous usage",
 		},
-		Capacity: runlog.Capacity{KVCacheTokens: 100_000_000, Source: "kv_cache_size_tokens", Engines: 1},
+		Capacity: runlog.Capacity{KVCacheTokens: 12_000_000, Source: "kv_cache_size_tokens", Engines: 1},
 	}
 	var samples []runlog.Sample
 	for _, c := range cells {
 		planned := runlog.Cell{
 			Phase: c.Key.Phase, ContextTokens: c.Key.ContextTokens, Concurrency: c.Key.Concurrency,
 			Outcome: runlog.OutcomeRecorded, PromptTokens: c.Key.ContextTokens,
+		}
+		plan(&m.Plan, c)
+		if c.NotSent {
+			planned.Outcome = runlog.OutcomeOverCapacity
+			m.Cells = append(m.Cells, planned)
+			continue
 		}
 		var ev *runlog.Events
 		if c.Key.Phase == runlog.PhasePrefill {
@@ -204,7 +212,6 @@ func Write(root, name string, cells []Cell, text *Text) (events int, err error) 
 		}
 		events += ev.Len()
 		m.Cells = append(m.Cells, planned)
-		plan(&m.Plan, c)
 	}
 	telemetry, err := runlog.WriteTelemetry(dir, samples)
 	if err != nil {
@@ -246,7 +253,7 @@ func plan(p *runlog.Plan, c Cell) {
 		add(&p.PrefillContextsTokens, c.Key.ContextTokens)
 		return
 	}
-	p.DurationUs = int64(c.WindowUs)
+	p.DurationUs = max(p.DurationUs, int64(c.WindowUs))
 	add(&p.ContextsTokens, c.Key.ContextTokens)
 	add(&p.Concurrency, c.Key.Concurrency)
 }

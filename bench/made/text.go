@@ -106,3 +106,15 @@ func (t *Text) piece(i, n int) []byte {
 	}
 	return t.words[from:to]
 }
+
+// ASCII returns the first n bytes of the text, which has that many where n is
+// 10 MB or less, with a question mark for everything that is not ASCII.
+func (t *Text) ASCII(n int) string {
+	b := bytes.Clone(t.words[:n])
+	for i, c := range b {
+		if c >= utf8.RuneSelf {
+			b[i] = '?'
+		}
+	}
+	return string(b)
+}
