@@ -41,6 +41,9 @@ type Options struct {
 	// them lead there.
 	RawURL string
 
+	// Layer makes charts interactive; nil: they are drawings only.
+	Layer *Layer
+
 	// Slugs are the addresses that were given before (slugs.json), which
 	// never move; empty when there are none.
 	Slugs []byte
@@ -199,6 +202,12 @@ func newRunPage(in Input, o Options) (*runPage, error) {
 		return nil, err
 	}
 	v.Root, v.Stylesheet, v.Icon, v.Around = "../../", style.name, icon.name, aroundPlace
+	if v.Layer, err = o.Layer.view(v.Charts); err != nil {
+		return nil, err
+	}
+	if v.Layer != nil {
+		v.Policy = layerPolicy
+	}
 	p := &runPage{Summary: newSummary(in)}
 	add := func(name string, data []byte, failed error) {
 		p.Files = append(p.Files, document{name, data})

@@ -109,6 +109,7 @@ func (c *cache) name(s source) (string, error) {
 	part("speedmatrix-cache/1")
 	part(c.options.Version)
 	part(c.options.RawURL)
+	part(c.options.Layer.id())
 	part(s.id)
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"speedmatrix/ingest"
 	"speedmatrix/ingest/runlog"
 	"speedmatrix/render/internal/chart"
+	"speedmatrix/render/internal/echart"
 	"speedmatrix/render/internal/format"
 )
 
@@ -23,6 +24,7 @@ type drawing struct {
 	File           string // name of its own file, where it has one
 	SVG            template.HTML
 	Alt            string
+	option         func() ([]byte, error) // the same for ECharts; nil where there is none
 }
 
 func newDrawing(h chart.Head, sub string, svg []byte) []drawing {
@@ -30,7 +32,19 @@ func newDrawing(h chart.Head, sub string, svg []byte) []drawing {
 		return nil
 	}
 	// Package chart escapes all text and writes nothing else that is foreign.
-	return []drawing{{h.ID, h.Title, sub, h.ID + ".svg", template.HTML(svg), h.Title + ". " + sub}}
+	return []drawing{{h.ID, h.Title, sub, h.ID + ".svg", template.HTML(svg), h.Title + ". " + sub, nil}}
+}
+
+func newLines(l chart.Lines, sub string) []drawing {
+	return live(newDrawing(l.Head, sub, l.SVG()), func() ([]byte, error) { return echart.Lines(l) })
+}
+
+// live gives a drawing an option that ECharts can draw it from.
+func live(list []drawing, option func() ([]byte, error)) []drawing {
+	for i := range list {
+		list[i].option = option
+	}
+	return list
 }
 
 // file returns the drawing as a file of its own, which follows the theme by itself.
@@ -140,7 +154,7 @@ func byConcurrency(run *ingest.Run, labels map[int32]string, id, title, sub stri
 	}
 	keepTexts(l.Series, -1)
 	l.Head = chart.Head{ID: id, Title: title, Desc: "A line for each context length. " + ends(l.Series)}
-	return newDrawing(l.Head, sub, l.SVG())
+	return newLines(l, sub)
 }
 
 func tokPerS(v float64) string { return format.TokPerS(v) + " tok/s" }
@@ -179,7 +193,7 @@ func sizingDrawing(run *ingest.Run, labels map[int32]string) []drawing {
 	keepTexts(l.Series, longest)
 	l.Head = chart.Head{ID: "chart-sizing", Title: "One request against all",
 		Desc: "A line for each context length; its points are numbers of requests at once. " + ends(l.Series)}
-	return newDrawing(l.Head, "Choose the speed that a reader needs, and read how much the server then gives in all. Numbers are requests at once.", l.SVG())
+	return newLines(l, "Choose the speed that a reader needs, and read how much the server then gives in all. Numbers are requests at once.")
 }
 
 func prefillDrawing(run *ingest.Run, labels map[int32]string) []drawing {
@@ -205,7 +219,7 @@ func prefillDrawing(run *ingest.Run, labels map[int32]string) []drawing {
 	}
 	l.Series = []chart.Series{s}
 	l.Head = chart.Head{ID: "chart-prefill", Title: "Prefill speed", Desc: "One line over the context length. " + ends(l.Series)}
-	return newDrawing(l.Head, "How fast a prompt is read that no cache holds.", l.SVG())
+	return newLines(l, "How fast a prompt is read that no cache holds.")
 }
 
 func gapsDrawing(run *ingest.Run, labels map[int32]string) []drawing {
@@ -238,7 +252,8 @@ func gapsDrawing(run *ingest.Run, labels map[int32]string) []drawing {
 		desc += " Medians at " + b.Series[0] + " context: " + strings.Join(medians, ", ") + "."
 	}
 	b.Head = chart.Head{ID: "chart-gaps", Title: "Gaps between events", Desc: desc}
-	return newDrawing(b.Head, "Boxes hold half of the gaps, with the median; whiskers reach from p5 to p95, × is p99. Contexts stand from left to right.", b.SVG())
+	return live(newDrawing(b.Head, "Boxes hold half of the gaps, with the median; whiskers reach from p5 to p95, × is p99. Contexts stand from left to right.", b.SVG()),
+		func() ([]byte, error) { return echart.Boxes(b) })
 }
 
 // visibleGap returns a gap in microseconds for a logarithmic axis: events

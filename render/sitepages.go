@@ -655,6 +655,7 @@ func (s *site) addRest() error {
 		document{s.style.name, s.style.data},
 		document{s.icon.name, s.icon.data},
 	)
+	s.files = append(s.files, s.options.Layer.files()...)
 	lost := groupsView{sitePage: s.newPage("", "There is no such page", "Pages are by model and hardware, and every run has one.")}
 	lost.Title, lost.MD, lost.JSON = lost.Heading+" – "+eyebrow, "", ""
 	// The page appears at any depth, so only the whole address leads back.

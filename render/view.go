@@ -49,7 +49,8 @@ type runView struct {
 	Rows       []measurement
 
 	Charts   []drawing
-	Pictures bool // the drawings lie beside the document
+	Layer    *layerView // what makes them interactive; nil: nothing does
+	Pictures bool       // the drawings lie beside the document
 	Gaps     []gapRow
 
 	Checks    []check

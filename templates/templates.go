@@ -6,9 +6,9 @@ package templates
 import "embed"
 
 // FS holds the templates (PAGE.html.tmpl, PAGE.md.tmpl, and base and site
-// with what pages share), icon.svg, and the style sheet in three parts:
+// with what pages share), icon.svg, site.js, and the style sheet in three parts:
 // colours.css, style.css, and chart.css, which with the colours is also that
 // of drawings as files of their own.
 //
-//go:embed *.tmpl *.css icon.svg
+//go:embed *.tmpl *.css icon.svg site.js
 var FS embed.FS

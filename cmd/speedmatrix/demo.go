@@ -98,15 +98,15 @@ func runDemo(e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	in, err := render.Open(dir)
+	layer, err := chartLayer()
 	if err != nil {
 		return err
 	}
-	index, err := render.Site([]render.Input{in}, filepath.Join(out, "site"))
+	result, err := render.Build(e.ctx, []string{dir}, filepath.Join(out, "site"), render.Options{Layer: layer})
 	if err != nil {
-		return err
+		return interruptedOr(err)
 	}
 	fmt.Fprintf(e.stderr, "page: ")
-	fmt.Fprintln(e.stdout, index)
+	fmt.Fprintln(e.stdout, result.Index)
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"speedmatrix/templates/echarts"
 )
 
 // Exit statuses, the same for every subcommand.
@@ -189,7 +191,11 @@ func runVersion(e *env, args []string) error {
 	if commit != "" {
 		v += " (" + commit + ")"
 	}
-	_, err := fmt.Fprintf(e.stdout, "speedmatrix %s\n", v)
+	charts := "no ECharts: charts of a site are drawings only"
+	if v := echarts.Version(); v != "" {
+		charts = "ECharts " + v
+	}
+	_, err := fmt.Fprintf(e.stdout, "speedmatrix %s\n%s\n", v, charts)
 	return err
 }
 

@@ -82,6 +82,12 @@ func runRender(e *env, args []string) error {
 	if options.Slugs, err = readSlugs(roots); err != nil {
 		return err
 	}
+	if options.Layer, err = chartLayer(); err != nil {
+		return err
+	}
+	if options.Noise, err = readProfiles(roots); err != nil {
+		return err
+	}
 	var changed []string
 	if *markdownInto != "" {
 		if changed, err = writeTwins(e, dirs, *markdownInto, options, *check); err != nil {

@@ -1,6 +1,7 @@
 // Package sitecheck looks for what is broken in a built site: links and
 // anchors that lead nowhere, ids that are there twice, pages that nothing
-// leads to, what a page's policy would block, and weight. It is the only
+// leads to, what a page's policy would block, scripts that are not the
+// site's own, and weight. It is the only
 // importer of golang.org/x/net/html outside tests.
 //
 // It must not know how the site was made: it sees what a browser would see.
@@ -9,6 +10,7 @@ package sitecheck
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -39,7 +41,17 @@ var budgets = []Budget{
 	{"history", regexp.MustCompile(`^series/.+\.html$`), 150 << 10, 30 << 10},
 	{"other page", regexp.MustCompile(`\.html$`), 256 << 10, 30 << 10},
 	{"style sheet", regexp.MustCompile(`\.css$`), 24 << 10, 6 << 10},
+	{"script", regexp.MustCompile(`^[^/]+\.js$`), 4 << 10, 2 << 10},
+	{"script that is loaded on demand", regexp.MustCompile(`\.js$`), 1200 << 10, 400 << 10},
 }
+
+// Scripts that a site may have: what a page runs, and what that may load,
+// which is ECharts and never without its licences.
+var (
+	ownScript     = regexp.MustCompile(`^site\.[0-9a-f]{12}\.js$`)
+	echartsScript = regexp.MustCompile(`^echarts/echarts\.[0-9a-f]{12}\.min\.js$`)
+	licences      = []string{"echarts/LICENSE", "echarts/NOTICE", "echarts/licenses/LICENSE-d3", "echarts/licenses/LICENSE-zrender"}
+)
 
 // Limits of a whole site. Hosts of static pages take a gigabyte.
 const (
@@ -70,7 +82,9 @@ type Report struct {
 type page struct {
 	ids    map[string]bool
 	links  []string
-	moved  bool // it only leads to another page
+	runs   []string // scripts
+	loads  []string // what they may load
+	moved  bool     // it only leads to another page
 	labels []string
 }
 
@@ -130,6 +144,21 @@ func Check(site fs.FS) (*Report, error) {
 		r.followMarkdown(name, text, files)
 	}
 	r.orphans(pages)
+	for name := range files {
+		if path.Ext(name) != ".js" {
+			continue
+		}
+		switch {
+		case echartsScript.MatchString(name):
+			for _, l := range licences {
+				if !files[l] {
+					r.problem(name, "%s is not beside it, which its licence demands", l)
+				}
+			}
+		case !ownScript.MatchString(name):
+			r.problem(name, "a script that no site of this program has")
+		}
+	}
 	switch {
 	case r.Bytes > FailBytes:
 		r.problem(".", "the site has %d MB, the most is %d", r.Bytes>>20, FailBytes>>20)
@@ -162,17 +191,24 @@ func weigh(r *Report, w *Weight, b Budget, name string, content []byte) {
 // read reads the tags of a page.
 func (r *Report) read(name string, content []byte) *page {
 	p := &page{ids: map[string]bool{}}
-	policy := false
+	policy, data := "", false
 	for z := html.NewTokenizer(bytes.NewReader(content)); ; {
 		switch z.Next() {
 		case html.ErrorToken:
-			if !policy {
+			if policy == "" {
 				r.problem(name, "no Content-Security-Policy")
+			} else if len(p.runs) > 0 && !strings.Contains(policy, "script-src 'self';") {
+				r.problem(name, "a script, which the page's policy blocks")
 			}
 			return p
+		case html.TextToken:
+			if text := z.Text(); data && !json.Valid(text) {
+				r.problem(name, "data that is not JSON: %.40q", text)
+			}
+			data = false
 		case html.StartTagToken, html.SelfClosingTagToken:
 			t := z.Token()
-			equiv := ""
+			equiv, content := "", ""
 			for _, a := range t.Attr {
 				switch key := strings.ToLower(a.Key); {
 				case key == "id":
@@ -193,6 +229,10 @@ func (r *Report) read(name string, content []byte) *page {
 					p.labels = append(p.labels, strings.Fields(a.Val)...)
 				case key == "http-equiv":
 					equiv = strings.ToLower(a.Val)
+				case key == "content":
+					content = a.Val
+				case key == "data-echarts":
+					p.loads = append(p.loads, a.Val)
 				}
 			}
 			switch {
@@ -200,8 +240,12 @@ func (r *Report) read(name string, content []byte) *page {
 				r.problem(name, "inline %s, which the page's policy blocks", t.Data)
 			case t.Data == "script" && external(source(t)):
 				r.problem(name, "loads %q from elsewhere", source(t))
+			case t.Data == "script" && source(t) != "":
+				p.runs = append(p.runs, source(t))
+			case t.Data == "script":
+				data = true
 			case equiv == "content-security-policy":
-				policy = true
+				policy = content
 			case equiv == "refresh":
 				p.moved = true
 			}
@@ -245,6 +289,16 @@ func (r *Report) follow(name string, p *page, files map[string]bool, pages map[s
 	for _, id := range p.labels {
 		if !p.ids[id] {
 			r.problem(name, "a label refers to id %q, which is not there", id)
+		}
+	}
+	for _, s := range p.runs {
+		if !ownScript.MatchString(path.Join(path.Dir(name), s)) {
+			r.problem(name, "runs %q, which is no script of this site", s)
+		}
+	}
+	for _, s := range p.loads {
+		if target := path.Join(path.Dir(name), s); !echartsScript.MatchString(target) || !files[target] {
+			r.problem(name, "would load %q, which is not this site's ECharts", s)
 		}
 	}
 	links := p.links

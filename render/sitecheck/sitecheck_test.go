@@ -98,6 +98,50 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// scripted is a site whose page runs the site's script, which may load ECharts.
+func scripted() map[string]string {
+	files := good()
+	files["index.html"] = strings.Replace(files["index.html"], "default-src 'none'", "default-src 'none'; script-src 'self'; base-uri 'none'", 1) +
+		`<script defer src="site.0123456789ab.js" data-echarts="echarts/echarts.0123456789ab.min.js"></script>`
+	files["site.0123456789ab.js"], files["echarts/echarts.0123456789ab.min.js"] = "1", "2"
+	for _, l := range licences {
+		files[l] = "You may."
+	}
+	return files
+}
+
+func TestScripts(t *testing.T) {
+	for _, c := range []struct {
+		rule   string
+		change func(files map[string]string)
+		want   string // the start of the only problem; "" none
+	}{
+		{"the site's own", func(map[string]string) {}, ""},
+		{"an own one that is not there", func(f map[string]string) { delete(f, "site.0123456789ab.js") }, `index.html: link "site.0123456789ab.js" leads nowhere`},
+		{"a file of another name", func(f map[string]string) { f["runs/a/x.js"] = "1" }, "runs/a/x.js: a script that no site of this program has"},
+		{"one that a policy blocks", func(f map[string]string) {
+			f["404.html"] += `<script src="site.0123456789ab.js"></script>`
+		}, "404.html: a script, which the page's policy blocks"},
+		{"ECharts at once", func(f map[string]string) {
+			f["index.html"] += `<script src="echarts/echarts.0123456789ab.min.js"></script>`
+		}, `index.html: runs "echarts/echarts.0123456789ab.min.js", which is no script of this site`},
+		{"another for ECharts", func(f map[string]string) {
+			f["index.html"] += `<script src="site.0123456789ab.js" data-echarts="https://example.org/echarts.js"></script>`
+		}, `index.html: would load "https://example.org/echarts.js", which is not this site's ECharts`},
+		{"ECharts that is not there", func(f map[string]string) { delete(f, "echarts/echarts.0123456789ab.min.js") }, `index.html: would load "echarts/echarts.0123456789ab.min.js"`},
+		{"ECharts without a licence", func(f map[string]string) { delete(f, "echarts/NOTICE") }, "echarts/echarts.0123456789ab.min.js: echarts/NOTICE is not beside it"},
+		{"too much of ours", func(f map[string]string) { f["site.0123456789ab.js"] = strings.Repeat("1", 4<<10+1) }, "site.0123456789ab.js: 4097 bytes, "},
+		{"data that is none", func(f map[string]string) { f["index.html"] += `<script type="application/json">{"a":</script>` }, `index.html: data that is not JSON`},
+	} {
+		files := scripted()
+		c.change(files)
+		r := check(t, files)
+		if c.want == "" && len(r.Problems) > 0 || c.want != "" && (len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0], c.want)) {
+			t.Errorf("%s: problems %q, want %q", c.rule, r.Problems, c.want)
+		}
+	}
+}
+
 func TestDataBlocksAreNoScripts(t *testing.T) {
 	files := good()
 	files["index.html"] += `<script type="application/json">{"a":1}</script>`

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -42,21 +43,15 @@ const (
 
 // SVG returns the drawing, nil when there is no point to draw.
 func (l Lines) SVG() []byte {
-	var xs, ys []float64
-	series := make([]Series, 0, len(l.Series))
+	series, xs, ys := l.placed()
+	if len(xs) == 0 {
+		return nil
+	}
 	longest := 0.0
-	for _, s := range l.Series {
-		s.Points = slices.DeleteFunc(slices.Clone(s.Points), func(p Point) bool { return !drawable(p.X, l.X.Log) || !drawable(p.Y, l.Y.Log) })
-		for _, p := range s.Points {
-			xs, ys = append(xs, p.X), append(ys, p.Y)
-		}
+	for _, s := range series {
 		if len(s.Points) > 0 {
 			longest = max(longest, textWidth(s.Label))
 		}
-		series = append(series, s) // also an empty one: the others keep their colours
-	}
-	if len(xs) == 0 {
-		return nil
 	}
 	right := width - 12.0
 	if longest > 0 {
@@ -68,25 +63,7 @@ func (l Lines) SVG() []byte {
 	c.grid(left, right, y, yTicks, l.Y.Name)
 	c.below(lineBottom, left, right, x, xTicks, l.X.Name)
 
-	// Names stand in a column, each beside its series' end.
-	type end struct {
-		series int
-		x, y   float64
-	}
-	var ends []end
-	for i, s := range series {
-		if len(s.Points) > 0 && s.Label != "" {
-			p := slices.MaxFunc(s.Points, func(a, b Point) int { return cmp.Compare(a.X, b.X) })
-			ends = append(ends, end{i, x.at(p.X), y.at(p.Y)})
-		}
-	}
-	slices.SortStableFunc(ends, func(a, b end) int { return cmp.Compare(a.y, b.y) })
-	var heights []float64
-	for _, e := range ends {
-		heights = append(heights, e.y)
-	}
-	heights = apart(heights, lineH, top, lineBottom)
-
+	names := namesOf(series, x, y)
 	texts := &placer{}
 	for _, s := range series { // what stands beside a point keeps clear of all marks
 		for _, p := range s.Points {
@@ -98,12 +75,9 @@ func (l Lines) SVG() []byte {
 			continue
 		}
 		c.WriteString(`<g class="s ` + colour(i, len(series)) + `">`)
-		for j, e := range ends {
-			if e.series == i {
-				label := heights[j]
-				c.WriteString(`<path class="c" d="M` + n(e.x+7) + " " + n(e.y) + "L" + n(max(e.x+7, right-2)) + " " + n(label) + `"/>`)
-				c.text(right+4, label+4, "start", "n", s.Label)
-			}
+		if e, ok := names[i]; ok {
+			c.WriteString(`<path class="c" d="M` + n(e.x+7) + " " + n(e.y) + "L" + n(max(e.x+7, right-2)) + " " + n(e.name) + `"/>`)
+			c.text(right+4, e.name+4, "start", "n", s.Label)
 		}
 		if len(s.Points) > 1 {
 			c.WriteString(`<path class="l" d="M`)
@@ -143,6 +117,67 @@ func (l Lines) SVG() []byte {
 		c.WriteString("</g>")
 	}
 	return l.svg(lineHeight, c)
+}
+
+// placed returns the series without the points that the axes can't show, and
+// all values. An empty one stays: the others keep their colours.
+func (l Lines) placed() (series []Series, xs, ys []float64) {
+	for _, s := range l.Series {
+		s.Points = slices.DeleteFunc(slices.Clone(s.Points), func(p Point) bool { return !l.X.Shows(p.X) || !l.Y.Shows(p.Y) })
+		for _, p := range s.Points {
+			xs, ys = append(xs, p.X), append(ys, p.Y)
+		}
+		series = append(series, s)
+	}
+	return series, xs, ys
+}
+
+// An end is where a series ends at its right, and the height of its name.
+type end struct{ x, y, name float64 }
+
+// namesOf returns the ends of the series that have a name and points. Names
+// stand in a column, each beside its series' end.
+func namesOf(series []Series, x, y scale) map[int]end {
+	ends := map[int]end{}
+	var order []int
+	for i, s := range series {
+		if len(s.Points) > 0 && s.Label != "" {
+			p := slices.MaxFunc(s.Points, func(a, b Point) int { return cmp.Compare(a.X, b.X) })
+			ends[i] = end{x: x.at(p.X), y: y.at(p.Y)}
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ends[a].y, ends[b].y) })
+	var heights []float64
+	for _, i := range order {
+		heights = append(heights, ends[i].y)
+	}
+	for j, name := range apart(heights, lineH, top, lineBottom) {
+		e := ends[order[j]]
+		e.name = name
+		ends[order[j]] = e
+	}
+	return ends
+}
+
+// Names returns how high the name of each series stands beside the plot: 0
+// is its top, 1 its bottom, NaN a series that has no name or no points.
+func (l Lines) Names() []float64 {
+	series, xs, ys := l.placed()
+	heights := make([]float64, len(series))
+	var names map[int]end
+	if len(xs) > 0 {
+		x, _ := l.X.scaleOf(xs, left, width)
+		y, _ := l.Y.scaleOf(ys, lineBottom, top+6)
+		names = namesOf(series, x, y)
+	}
+	for i := range heights {
+		heights[i] = math.NaN()
+		if e, ok := names[i]; ok {
+			heights[i] = (e.name - top - 6) / (lineBottom - top - 6)
+		}
+	}
+	return heights
 }
 
 // grid draws the ticks of the y axis across the plot, and its name above it.

@@ -8,9 +8,11 @@
 // that the script of the page knows:
 //
 //   - a colour "@name" is the custom property --name of the page;
-//   - an axis has labels for its ticks, and titles that say them in words;
-//   - an item is its numbers, then in words what was measured, what was
-//     found, and the status. A number that is null has no place;
+//   - an axis has labels for its ticks;
+//   - a series has a place for its name beside the plot, 0 at the top of it,
+//     1 at its bottom;
+//   - an item is its numbers, then in words where that is, what was found
+//     there, and the status. A number that is null has no place;
 //   - a series of type custom is of boxes: its group, and six percentiles.
 //
 // It must not know what is measured: no run, no cell.
@@ -34,9 +36,10 @@ import (
 // Text sizes in pixels: a character of a name beside its line, and what
 // stands around the plot.
 const (
-	charPx                  = 8
+	textPx                  = 13
+	charPx                  = 9
 	namePx                  = 16
-	leftPx, topPx, bottomPx = 52, 34, 50
+	leftPx, topPx, bottomPx = 56, 38, 52
 )
 
 // An object is a part of an option.
@@ -73,26 +76,27 @@ func Lines(l chart.Lines) ([]byte, error) {
 	yAxis := newAxis(l.Y, ys, false)
 	c.SetGlobalOptions(charts.WithXAxisOpts(xAxis.x()), charts.WithYAxisOpts(yAxis.y()))
 	var more []object // of each series
+	names := l.Names()
 	for i, s := range l.Series {
 		colour := "@c" + strconv.Itoa(chart.Colour(i, len(l.Series)))
-		c.AddSeries(s.Label, items(s.Points, shows),
+		c.AddSeries(s.Label, items(l.X, s.Points, shows),
 			charts.WithLineStyleOpts(opts.LineStyle{Color: colour, Width: 2}),
 			charts.WithItemStyleOpts(opts.ItemStyle{Color: colour, BorderColor: "@card", BorderWidth: 1}),
 			charts.WithEmphasisOpts(opts.Emphasis{Focus: "series"}),
 			charts.WithLineChartOpts(opts.LineChart{Symbol: "path://M0 0" + chart.Marker(i), SymbolSize: 10, ShowSymbol: opts.Bool(true), SymbolKeepAspect: opts.Bool(true)}),
-			charts.WithLabelLayoutOpts(opts.LabelLayout{MoveOverlap: "shiftY"}),
 		)
-		m := object{"animationDuration": 300}
-		if s.Label != "" {
-			m["endLabel"] = object{"show": true, "formatter": "{a}", "color": colour, "fontWeight": 600}
+		faint := object{"opacity": 0.3} // beside the one that is pointed at
+		m := object{"blur": object{"lineStyle": faint, "itemStyle": faint, "label": faint, "endLabel": faint}}
+		if !math.IsNaN(names[i]) {
+			m["nameAt"] = math.Round(1000*names[i]) / 1000
+			m["endLabel"] = object{"show": true, "formatter": "{a}", "color": colour, "fontWeight": 600, "fontSize": textPx}
 		}
 		if texts {
 			position := "top"
 			if l.Right {
 				position = "right"
 			}
-			m["label"] = object{"show": true, "formatter": "{b}", "position": position, "color": "@soft", "fontSize": 11}
-			m["labelLayout"] = object{"hideOverlap": true}
+			m["label"] = object{"show": true, "formatter": "{b}", "position": position, "color": "@soft", "fontSize": textPx - 1}
 		}
 		more = append(more, m)
 	}
@@ -101,8 +105,10 @@ func Lines(l chart.Lines) ([]byte, error) {
 }
 
 // items returns the points of a line, the leftmost first, because the name of
-// a line stands at its end. Points without a place break it.
-func items(points []chart.Point, shows func(chart.Point) bool) []opts.LineData {
+// a line stands at its end. Points without a place break it. On an axis of
+// given places a point is there, for its line has a name; else its title says
+// where it is.
+func items(x chart.Axis, points []chart.Point, shows func(chart.Point) bool) []opts.LineData {
 	var list []opts.LineData
 	for i, p := range points {
 		item := []any{nil, nil, p.Title, "", p.Status}
@@ -110,6 +116,10 @@ func items(points []chart.Point, shows func(chart.Point) bool) []opts.LineData {
 			item = []any{number(p.X), number(p.Y), whereOf(p.Title, p.Value), p.Value, p.Status}
 		} else if !math.IsNaN(p.X) && !math.IsInf(p.X, 0) {
 			item[0] = number(p.X)
+		}
+		at := slices.IndexFunc(x.Ticks, func(t chart.Tick) bool { return t.Value == p.X })
+		if at >= 0 && at < len(x.Titles) {
+			item[2] = x.Titles[at]
 		}
 		if p.Apart && i > 0 && shows(points[i-1]) {
 			list = append(list, opts.LineData{Value: []any{nil, nil}})
@@ -184,6 +194,7 @@ func globals(h chart.Head, trigger string, right int) []charts.GlobalOpts {
 	px := strconv.Itoa
 	return []charts.GlobalOpts{
 		charts.WithInitializationOpts(opts.Initialization{ChartID: h.ID}),
+		charts.WithAnimation(false),
 		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(false)}), // names stand beside the lines
 		charts.WithTooltipOpts(opts.Tooltip{Trigger: trigger, BackgroundColor: "@card", BorderColor: "@rule",
 			AxisPointer: &opts.AxisPointer{Type: "line", Snap: opts.Bool(true)}}),
@@ -221,14 +232,14 @@ func (a axis) kind() string {
 }
 
 func (a axis) x() opts.XAxis {
-	return opts.XAxis{Type: a.kind(), Name: a.Name, NameLocation: "middle", NameGap: 28, Min: number(a.lo), Max: number(a.hi),
-		AxisLine: line("@rule"), AxisLabel: &opts.AxisLabel{Color: "@soft", HideOverlap: opts.Bool(true)}, SplitLine: &opts.SplitLine{Show: opts.Bool(false)},
+	return opts.XAxis{Type: a.kind(), Name: a.Name, NameLocation: "middle", NameGap: 30, Min: number(a.lo), Max: number(a.hi),
+		AxisLine: line("@rule"), AxisLabel: &opts.AxisLabel{Color: "@soft", FontSize: textPx, HideOverlap: opts.Bool(true)}, SplitLine: &opts.SplitLine{Show: opts.Bool(false)},
 		AxisTick: &opts.AxisTick{LineStyle: &opts.LineStyle{Color: "@rule"}}}
 }
 
 func (a axis) y() opts.YAxis {
-	return opts.YAxis{Type: a.kind(), Name: a.Name, NameGap: 14, Min: number(a.lo), Max: number(a.hi),
-		AxisLine: &opts.AxisLine{Show: opts.Bool(false)}, AxisLabel: &opts.AxisLabel{Color: "@soft"},
+	return opts.YAxis{Type: a.kind(), Name: a.Name, NameGap: 16, Min: number(a.lo), Max: number(a.hi),
+		AxisLine: &opts.AxisLine{Show: opts.Bool(false), OnZero: opts.Bool(false)}, AxisLabel: &opts.AxisLabel{Color: "@soft", FontSize: textPx},
 		SplitLine: &opts.SplitLine{LineStyle: &opts.LineStyle{Color: "@line"}}}
 }
 
@@ -246,10 +257,8 @@ func (a axis) complete(o object) {
 	merge(o, "axisLabel", object{"customValues": values})
 	merge(o, "axisTick", object{"customValues": values, "show": a.horizontal})
 	o["labels"] = labels
-	if a.Titles != nil {
-		o["titles"] = a.Titles
-	}
-	style := object{"color": "@soft"}
+	o["nameMoveOverlap"] = false
+	style := object{"color": "@soft", "fontSize": textPx}
 	if !a.horizontal {
 		style["align"] = "left"
 		style["padding"] = []int{0, 0, 0, 2 - leftPx}
@@ -300,6 +309,12 @@ func marshal(typed map[string]any, x, y axis, more []object) ([]byte, error) {
 			}
 		}
 	}
+	if list, ok := o["grid"].([]any); ok && len(list) == 1 {
+		if first, ok := list[0].(object); ok {
+			first["outerBoundsMode"] = "none" // what stands around the plot has its room
+		}
+	}
+	merge(o, "tooltip", object{"padding": []int{8, 12}})
 	list, _ := o["series"].([]any)
 	if len(list) != len(more) {
 		return nil, fmt.Errorf("write options of a chart: %d series, want %d", len(list), len(more))
