@@ -287,6 +287,9 @@ func writeSite(ctx context.Context, sources []source, dir string, o Options) (Re
 	if result.Compared, err = s.compare(ctx, c, f, sources); err != nil {
 		return Result{}, err
 	}
+	if err := s.findSteps(ctx); err != nil {
+		return Result{}, err
+	}
 	if err := s.pages(); err != nil {
 		return Result{}, err
 	}

@@ -17,13 +17,13 @@ import (
 
 // A historyView is one series: its runs in the order of the engine's
 // versions, and each measurement over all of them.
-//
-// Steps and comparisons of neighbours will stand between Runs and Contexts.
 type historyView struct {
 	sitePage
 	Settings factList
 	Rows     []runRow // oldest first
 	Newest   []runRow // newest first, at most historyRows: for HTML
+	Levels   *levelView
+	Steps    []stepRow // newest first
 	Contexts []trendTable
 	Cells    []cellHistory // for Markdown
 }
@@ -79,6 +79,10 @@ func (s *site) addHistories() error {
 		}
 		v.Newest = slices.Clone(v.Rows[max(0, len(v.Rows)-historyRows):])
 		slices.Reverse(v.Newest)
+		v.Levels = s.newLevels(list, v.Root)
+		for i := range list.steps[:min(len(list.steps), maxSteps)] {
+			v.Steps = append(v.Steps, s.stepRow(&list.steps[i], v.Root))
+		}
 		labels := cellLabels(list.Runs...)
 		v.Contexts = trendTables(list.Runs, labels, v.Root)
 		v.Cells = cellHistories(list.Runs, labels, v.Root)

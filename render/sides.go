@@ -62,25 +62,6 @@ func sidesOf(runs []*summary) []*side {
 	return sides
 }
 
-// sideOf returns the side of a run.
-func (s *series) sideOf(r *summary) *side {
-	for _, side := range s.Sides {
-		if slices.Contains(side.Runs, r) {
-			return side
-		}
-	}
-	return nil
-}
-
-// diffOf returns the comparison of a run's build with the one before; nil
-// where there is none.
-func (s *series) diffOf(r *summary) *siteDiff {
-	if d := s.sideOf(r).Diff; d != nil && d.Path != "" {
-		return d
-	}
-	return nil
-}
-
 // A siteDiff is the comparison of a side with the one before it in its
 // series.
 type siteDiff struct {

@@ -23,6 +23,7 @@ type site struct {
 	runs        []*summary        // by model, hardware, series, version, start
 	series      []*series         // by model, hardware, address
 	names       map[string]string // of models, by id: the short ones, where they are of one model only
+	sides       map[string]*side  // of runs, by id
 	files       []document
 	diffs       []string // folders of comparisons, which are written already
 }
@@ -34,6 +35,9 @@ type series struct {
 	Runs  []*summary // oldest version first
 	Sides []*side    // the same runs by build
 	noise *compare.Profile
+
+	epochs []epoch
+	steps  []foundStep // newest first
 }
 
 func (s *series) newest() *summary { return s.Runs[len(s.Runs)-1] }
@@ -56,7 +60,7 @@ func newSite(runs []*summary, o Options) (*site, error) {
 // comparison.
 func (s *site) pages() error {
 	for _, add := range []func() error{
-		s.addIndex, s.addRuns, s.addModels, s.addHardware, s.addHistories, s.addDocs, s.addData, s.addRedirects, s.addRest,
+		s.addIndex, s.addRuns, s.addModels, s.addHardware, s.addHistories, s.addSteps, s.addDocs, s.addData, s.addRedirects, s.addRest,
 	} {
 		if err := add(); err != nil {
 			return err
@@ -81,7 +85,7 @@ func (s *site) group(runs []*summary) {
 			cmp.Compare(x.Hardware, y.Hardware), cmp.Compare(a.Path, b.Path),
 		)
 	})
-	s.names = map[string]string{}
+	s.names, s.sides = map[string]string{}, map[string]*side{}
 	for _, a := range runs {
 		s.names[a.ModelID] = a.Model
 		if slices.ContainsFunc(runs, func(b *summary) bool { return a.Model == b.Model && a.ModelID != b.ModelID }) {
@@ -93,6 +97,9 @@ func (s *site) group(runs []*summary) {
 		list.Runs = list.Runs[:0]
 		for _, side := range list.Sides {
 			list.Runs = append(list.Runs, side.Runs...)
+			for _, r := range side.Runs {
+				s.sides[r.ID] = side
+			}
 		}
 		s.runs = append(s.runs, list.Runs...)
 	}
@@ -123,7 +130,7 @@ type navItem struct {
 
 // sections are the top of the site's navigation.
 var sections = []struct{ text, path string }{
-	{"Newest", ""}, {"All runs", runsFolder + "/"}, {"Models", "models/"}, {"Hardware", "hardware/"}, {"Method", "method/"},
+	{"Newest", ""}, {"All runs", runsFolder + "/"}, {"Models", "models/"}, {"Hardware", "hardware/"}, {"Steps", "steps/"}, {"Method", "method/"},
 }
 
 // newPage returns the frame of the page at a path: "" or a folder.
@@ -181,7 +188,7 @@ func (s *site) linkRuns(f *folder) error {
 				{"This hardware", root + s.hardwarePath(r) + "index.html", ""},
 				{"History", root + list.Path + "index.html", ""},
 			}
-			if d := list.diffOf(r); d != nil {
+			if d := s.sides[r.ID].Diff; d != nil && d.Path != "" {
 				v.Around = append(v.Around, aroundItem{"Compared with the version before", root + d.Path + "index.html", ""})
 			}
 			if i > 0 {
@@ -214,7 +221,14 @@ type runRow struct {
 	Best, BestAt, BestAnchor              string
 	Alone, AloneAt, AloneAnchor           string
 	Mark                                  string // what changed beside the engine's version since the run before
+	Since                                 *since // how it compares with the version before; nil: it is the first
 	Common                                []string
+}
+
+// A since says how a run compares with the version before.
+type since struct {
+	diffBrief
+	URL string // of the comparison, a folder; "" where there is no page
 }
 
 // newRow describes a run for a page whose root is at the relative path root.
@@ -228,6 +242,12 @@ func (s *site) newRow(r *summary, root string) runRow {
 	}
 	if r.Contexts > 0 {
 		row.Plan = plural(r.Contexts, "context") + " × " + plural(r.Levels, "level")
+	}
+	if d := s.sides[r.ID].Diff; d != nil {
+		row.Since = &since{diffBrief: d.Brief}
+		if d.Path != "" {
+			row.Since.URL = root + d.Path
+		}
 	}
 	labels := cellLabels(r)
 	if c := r.best(); c != nil {
@@ -310,6 +330,11 @@ type listView struct {
 	Caption string
 	Rows    []runRow
 	Pages   []link // other pages of the same list
+}
+
+// Compared reports whether any run has a version before it.
+func (v listView) Compared() bool {
+	return slices.ContainsFunc(v.Rows, func(r runRow) bool { return r.Since != nil })
 }
 
 // Marked reports whether something beside the engine changed in any run.

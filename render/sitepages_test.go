@@ -226,11 +226,11 @@ func TestHistoryPage(t *testing.T) {
 		if id := attribute(n, "id"); id != "" {
 			ids[id] = true
 		}
-		if n.Type == html.ElementNode && n.Data == "svg" {
+		if n.Type == html.ElementNode && n.Data == "svg" && attribute(n, "class") == "spark" {
 			sparks++
 		}
 	}
-	for _, want := range []string{"settings", "runs", "prefill", "prefill-2K", "decode-32K", "d-2K-1", "d-8K-8", "d-32K-4"} {
+	for _, want := range []string{"settings", "runs", "level", "whole-decode-t", "prefill", "prefill-2K", "decode-32K", "d-2K-1", "d-8K-8", "d-32K-4"} {
 		if !ids[want] {
 			t.Errorf("no place %q", want)
 		}
