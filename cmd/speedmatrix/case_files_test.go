@@ -14,6 +14,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -189,10 +190,11 @@ func oneJSON(t *testing.T, name, text string) {
 var unreal = regexp.MustCompile(`(?i)(?:^|[^a-z])(?:nan|[+-]?inf(?:inity)?)(?:$|[^a-z])|(?:^|[^a-z])undefined|∞|-0\.0(?:$|[^0-9])`)
 
 // wantRealNumbers fails for each page and data file with NaN, infinity or −0.
+// Pages of the method hold words about figures and no figures.
 func wantRealNumbers(t *testing.T, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
-		if strings.HasSuffix(name, ".parquet") || strings.HasSuffix(name, ".css") || strings.HasSuffix(name, ".svg") {
+		if slices.Contains([]string{".parquet", ".css", ".svg", ".js"}, path.Ext(name)) || strings.Contains(name, "/method/") {
 			continue
 		}
 		if m := unreal.FindStringIndex(content); m != nil {

@@ -80,7 +80,7 @@ func TestWorkflowCommandsWork(t *testing.T) {
 			if _, err := os.Stat(filepath.Join("site", "index.html")); err != nil {
 				t.Error(err)
 			}
-			if cached, err := os.ReadDir(".site.cache"); err != nil || len(cached) != 1 || !strings.Contains(text, "speedmatrix render results -o site") {
+			if cached, err := os.ReadDir(".site.cache"); err != nil || len(cached) == 0 || !strings.Contains(text, "speedmatrix render results -o site") {
 				t.Errorf("the cache that the workflow keeps holds %d files (%v)", len(cached), err)
 			}
 		})
