@@ -68,7 +68,7 @@ var severalHomes = []string{"golang.org/x/sys"}
 // testLibs may be imported by the tests of any package: what compares, and
 // independent readers of what we write.
 var testLibs = []string{
-	"github.com/google/go-cmp", "github.com/rogpeppe/go-internal/testscript", "github.com/chromedp/",
+	"github.com/google/go-cmp", "github.com/rogpeppe/go-internal/testscript",
 	"golang.org/x/net/html", "github.com/yuin/goldmark", "github.com/prometheus/",
 	"github.com/parquet-go/parquet-go", // files of other writers
 }
