@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/pprof"
 	"time"
 
 	"speedmatrix/bench/figure"
@@ -29,6 +30,7 @@ func main() {
 	quick := flag.Bool("quick", false, "a second for each load instead of four, each once, to try it out")
 	peers := flag.String("peers", "peers", "directory of the other clients, as peers.sh makes it; those that it lacks are left out")
 	only := flag.String("only", "", "measure one part: ours, peers or growth")
+	profile := flag.String("cpuprofile", "", "where our client leaves a profile of its processor time; use it with -rate")
 	rate := flag.Int("rate", 0, "measure ours at this many events per second only")
 	flag.Parse()
 	var err error
@@ -36,9 +38,9 @@ func main() {
 	case "server":
 		err = server(*period, *file)
 	case "client":
-		err = client(*base, *streams, *tokens, *file)
+		err = profiled(*profile, func() error { return client(*base, *streams, *tokens, *file) })
 	default:
-		err = measure(options{quick: *quick, peers: *peers, only: *only, rate: *rate})
+		err = measure(options{quick: *quick, peers: *peers, only: *only, rate: *rate, profile: *profile})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench/collector:", err)
@@ -51,6 +53,25 @@ type options struct {
 	peers string
 	only  string
 	rate  int
+
+	profile string
+}
+
+// profiled runs f with a profile of its processor time, if one is wanted.
+func profiled(file string, f func() error) error {
+	if file == "" {
+		return f()
+	}
+	w, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if err := pprof.StartCPUProfile(w); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return f()
 }
 
 // A load is what a server sends.

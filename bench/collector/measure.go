@@ -135,7 +135,7 @@ func (m *measurement) our(l load) (outcome, error) {
 		return outcome{}, err
 	}
 	file := filepath.Join(m.work, "client")
-	c := onTwoCores(self, "-role", "client", "-url", s.url, "-streams", strconv.Itoa(l.streams), "-tokens", strconv.Itoa(l.tokens()), "-file", file)
+	c := onTwoCores(self, "-role", "client", "-url", s.url, "-streams", strconv.Itoa(l.streams), "-tokens", strconv.Itoa(l.tokens()), "-file", file, "-cpuprofile", m.profile)
 	c.Stderr = os.Stderr
 	clientErr := c.Run()
 	truth, err := s.stop()

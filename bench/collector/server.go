@@ -53,6 +53,10 @@ func server(period time.Duration, truth string) error {
 	n := atomic.Int64{}
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/book" {
+				io.WriteString(w, book())
+				return
+			}
 			if r.Header.Get("X-Request-Id") == "" {
 				r.Header.Set("X-Request-Id", fmt.Sprintf("request-%d", n.Add(1)))
 			}
