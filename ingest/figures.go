@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"slices"
-
 	"speedmatrix/ingest/runlog"
 )
 
@@ -79,7 +77,7 @@ func (f *folder) figures(c *Cell) Figures {
 	if len(rs) > 0 {
 		g.CompletedRequests = known(float64(completed), len(rs))
 	}
-	slices.Sort(f.gaps)
+	f.memory.sorted = sortGaps(f.gaps, f.memory.sorted)
 	g.GapP50Us = percentile(f.gaps, 0.5)
 	g.GapP90Us = percentile(f.gaps, 0.9)
 	g.GapP99Us = percentile(f.gaps, 0.99)

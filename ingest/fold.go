@@ -3,7 +3,6 @@ package ingest
 import (
 	"fmt"
 	"slices"
-	"sort"
 	"unicode/utf8"
 
 	"speedmatrix/ingest/runlog"
@@ -24,12 +23,22 @@ const (
 // ev and tel must satisfy the rules of the run log, as everything does that
 // package runlog has read.
 func Fold(m *runlog.Manifest, cell runlog.Cell, ev *runlog.Events, tel []runlog.Sample) Cell {
-	return fold(m, cell, ev, indexTelemetry(tel))
+	return fold(m, cell, ev, indexTelemetry(tel), new(scratch))
 }
 
-func fold(m *runlog.Manifest, cell runlog.Cell, ev *runlog.Events, tel telemetry) Cell {
+// scratch is memory that serves one cell after the other.
+type scratch struct {
+	gaps, sorted []int64
+	counts       []counting
+	text         []byte
+	runes        []rune
+	loops        loopFinder
+}
+
+func fold(m *runlog.Manifest, cell runlog.Cell, ev *runlog.Events, tel telemetry, memory *scratch) Cell {
 	c := Cell{Cell: cell, Notes: slices.Clone(cell.Notes)}
-	f := newFolder(m, &cell, ev)
+	f := newFolder(m, &cell, ev, memory)
+	defer func() { memory.gaps, memory.counts = f.gaps, f.counts }()
 	if ev != nil {
 		c.Requests = f.requests()
 	}
@@ -100,13 +109,15 @@ type folder struct {
 	whole  tally      // of the window: known where a request's tokens can't be told to either half
 	gaps   []int64    // between neighbouring token events of requests that did not fail
 	counts []counting // of each request
-	loops  loopFinder
-	text   []rune // scratch
+	memory *scratch
 }
 
-func newFolder(m *runlog.Manifest, cell *runlog.Cell, ev *runlog.Events) *folder {
+func newFolder(m *runlog.Manifest, cell *runlog.Cell, ev *runlog.Events, memory *scratch) *folder {
 	f := &folder{
 		ev:       ev,
+		memory:   memory,
+		gaps:     memory.gaps[:0],
+		counts:   memory.counts[:0],
 		win:      windowOf(cell),
 		counted:  m.Plan.TokenCounting != countingChunks,
 		readable: m.Plan.Text == textFull,
@@ -393,37 +404,100 @@ func (f *folder) loop(lo, hi int, textBytes [3]int) *Loop {
 		if n < shortLoop.minLength { // bytes are never fewer than code points
 			continue
 		}
-		f.text = f.text[:0]
-		rows := []int{} // of each piece of text
-		ends := []int{} // code points up to and including it
-		for i := lo; i < hi; i++ {
-			if f.ev.Kind[i] != runlog.KindChunk || loopChannel(f.ev.Channel[i]) != ch {
-				continue
+		text := f.textOf(lo, hi, ch)
+		var found foundLoop
+		if isASCII(text) {
+			found = firstLoop(&f.memory.loops, text)
+		} else {
+			runes := f.memory.runes[:0]
+			for len(text) > 0 {
+				c, size := utf8.DecodeRune(text)
+				runes = append(runes, c)
+				text = text[size:]
 			}
-			for t := f.ev.TextAt(i); len(t) > 0; {
-				c, size := utf8.DecodeRune(t)
-				f.text = append(f.text, c)
-				t = t[size:]
-			}
-			rows, ends = append(rows, i), append(ends, len(f.text))
+			f.memory.runes = runes
+			found = firstLoop(&f.memory.loops, runes)
 		}
-		rep, ok := f.loops.find(f.text, longLoop)
-		if short, found := f.loops.find(f.text, shortLoop); found && (!ok || short.start < rep.start) {
-			rep, ok = short, true
-		}
-		if !ok {
+		if found.length == 0 {
 			continue
 		}
-		t := f.ev.TUs[rows[sort.SearchInts(ends, rep.start+1)]]
+		t := f.ev.TUs[f.rowAt(lo, hi, ch, found.start)]
 		if first == nil || t < first.TUs {
 			first = &Loop{
-				Channel: loopChannels[ch], Start: rep.start, Period: rep.period,
-				Cycles: rep.length / rep.period, Length: rep.length, TUs: t,
-				PeriodStart: string(f.text[rep.start : rep.start+min(rep.period, 80)]),
+				Channel: loopChannels[ch], Start: found.start, Period: found.period,
+				Cycles: found.length / found.period, Length: found.length, TUs: t, PeriodStart: found.text,
 			}
 		}
 	}
 	return first
+}
+
+// A foundLoop is a repetition, and the beginning of its period. The zero
+// value is none.
+type foundLoop struct {
+	repetition
+	text string
+}
+
+// firstLoop returns the loop of text that begins first, by either limits.
+func firstLoop[T rune | byte](f *loopFinder, text []T) (found foundLoop) {
+	rep, ok := findLoop(f, text, longLoop)
+	if short, also := findLoop(f, text, shortLoop); also && (!ok || short.start < rep.start) {
+		rep, ok = short, true
+	}
+	if !ok {
+		return found
+	}
+	var period []rune
+	for _, c := range text[rep.start : rep.start+min(rep.period, 80)] {
+		period = append(period, rune(c))
+	}
+	return foundLoop{rep, string(period)}
+}
+
+// textOf returns the text of one loop channel in rows lo … hi−1: where no
+// other comes between, which is the rule, without copying.
+func (f *folder) textOf(lo, hi, ch int) []byte {
+	ev := f.ev
+	apart := f.memory.text[:0]
+	from, to := 0, 0
+	for i := lo; i < hi; i++ {
+		if ev.Kind[i] != runlog.KindChunk || loopChannel(ev.Channel[i]) != ch {
+			continue
+		}
+		if begin := ev.TextEnd[i] - len(ev.TextAt(i)); begin != to {
+			apart = append(apart, ev.Text[from:to]...)
+			from = begin
+		}
+		to = ev.TextEnd[i]
+	}
+	if len(apart) == 0 {
+		return ev.Text[from:to]
+	}
+	f.memory.text = append(apart, ev.Text[from:to]...)
+	return f.memory.text
+}
+
+// rowAt returns the row of lo … hi−1 that brought a code point of the text of
+// one loop channel.
+func (f *folder) rowAt(lo, hi, ch, at int) int {
+	for i := lo; i < hi; i++ {
+		if f.ev.Kind[i] != runlog.KindChunk || loopChannel(f.ev.Channel[i]) != ch {
+			continue
+		}
+		if at -= utf8.RuneCount(f.ev.TextAt(i)); at < 0 {
+			return i
+		}
+	}
+	return hi - 1
+}
+
+func isASCII(text []byte) bool {
+	var all byte
+	for _, c := range text {
+		all |= c
+	}
+	return all < utf8.RuneSelf
 }
 
 // loopFree returns the rate of the window up to the first loop.
@@ -439,7 +513,7 @@ func (f *folder) loopFree(rs []Request) Stat {
 		return Stat{}
 	}
 	g := folder{
-		ev: f.ev, win: window{f.win.open, end, true},
+		ev: f.ev, win: window{f.win.open, end, true}, memory: f.memory,
 		counted: f.counted, maxTokens: f.maxTokens, ignoreEOS: f.ignoreEOS,
 	}
 	g.requests()

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"sync"
 
 	"speedmatrix/ingest/runlog"
 )
@@ -18,11 +20,11 @@ func Build(id string, m *runlog.Manifest, cells map[runlog.Key]*runlog.Events, s
 	tel := indexTelemetry(samples)
 	r := &Run{ID: id, Manifest: m}
 	for _, c := range m.Cells {
-		r.add(fold(m, c, cells[c.Key()], tel))
+		r.add(fold(m, c, cells[c.Key()], tel, new(scratch)))
 	}
 	for key, ev := range cells {
 		if key.Phase == runlog.PhaseWarmup {
-			w := fold(m, warmupCell(m, key), ev, tel)
+			w := fold(m, warmupCell(m, key), ev, tel, new(scratch))
 			r.Warmup = &w
 		}
 	}
@@ -30,9 +32,13 @@ func Build(id string, m *runlog.Manifest, cells map[runlog.Key]*runlog.Events, s
 	return r
 }
 
+// maxWorkers is how many cells are in memory at once, at most.
+const maxWorkers = 4
+
 // Load reads a run directory and computes everything. It holds the events of
-// one cell at a time. Whatever breaks the format of any file of the run is
-// an error that names the file: a run is never shown without a part of it.
+// one cell for each processor at a time, of four at most. Whatever breaks the
+// format of any file of the run is an error that names the file: a run is
+// never shown without a part of it.
 func Load(dir string) (*Run, error) {
 	m, tel, err := open(dir)
 	if err != nil {
@@ -42,25 +48,74 @@ func Load(dir string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Run{ID: id, Manifest: m}
-	for _, c := range m.Cells {
-		cell, err := loadCell(dir, m, c, tel)
-		if err != nil {
-			return nil, err
-		}
-		r.add(cell)
-	}
+	planned := slices.Clone(m.Cells)
 	if m.Warmup != nil {
 		key := runlog.Key{Phase: runlog.PhaseWarmup, ContextTokens: m.Warmup.ContextTokens, Concurrency: 1}
-		ev, err := runlog.ReadEvents(dir, key, m.Warmup.FileInfo)
-		if err != nil {
-			return nil, err
-		}
-		w := fold(m, warmupCell(m, ev.Key), ev, tel)
-		r.Warmup = &w
+		planned = append(planned, warmupCell(m, key))
+	}
+	cells, err := loadCells(dir, m, planned, tel)
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{ID: id, Manifest: m}
+	for _, c := range cells[:len(m.Cells)] {
+		r.add(c)
+	}
+	if m.Warmup != nil {
+		r.Warmup = &cells[len(m.Cells)]
 	}
 	r.finish()
 	return r, nil
+}
+
+// loadCells reads and computes cells, the largest first, so that none is left
+// when the others are done. The error is that of the first cell in the order
+// of the plan that has one.
+func loadCells(dir string, m *runlog.Manifest, planned []runlog.Cell, tel telemetry) ([]Cell, error) {
+	cells, errs := make([]Cell, len(planned)), make([]error, len(planned))
+	bySize := make(chan int, len(planned))
+	order := make([]int, len(planned))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(planned[b].Rows, planned[a].Rows) })
+	for _, i := range order {
+		bySize <- i
+	}
+	close(bySize)
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), maxWorkers, len(planned)) {
+		workers.Go(func() {
+			var l loader
+			for i := range bySize {
+				cells[i], errs[i] = l.load(dir, m, planned[i], tel)
+			}
+		})
+	}
+	workers.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return cells, nil
+}
+
+// A loader loads one cell after the other, in the same memory.
+type loader struct {
+	reader runlog.Reader
+	memory scratch
+}
+
+func (l *loader) load(dir string, m *runlog.Manifest, c runlog.Cell, tel telemetry) (Cell, error) {
+	if c.File == "" {
+		return fold(m, c, nil, tel, &l.memory), nil
+	}
+	ev, err := l.reader.Events(dir, c.Key(), c.FileInfo)
+	if err != nil {
+		return Cell{}, err
+	}
+	return fold(m, c, ev, tel, &l.memory), nil
 }
 
 // LoadCell reads and computes one planned cell of a run directory, and
@@ -75,13 +130,14 @@ func LoadCell(dir string, key runlog.Key) (*runlog.Manifest, *Cell, error) {
 	if i < 0 {
 		return nil, nil, fmt.Errorf("%s: %w %s", filepath.Join(dir, runlog.ManifestFile), ErrNoCell, key.Name())
 	}
-	c, err := loadCell(dir, m, m.Cells[i], tel)
+	var l loader
+	c, err := l.load(dir, m, m.Cells[i], tel)
 	if err != nil {
 		return nil, nil, err
 	}
 	cold := runlog.Key{Phase: runlog.PhasePrefill, ContextTokens: key.ContextTokens, Concurrency: 1}
 	if i := slices.IndexFunc(m.Cells, func(c runlog.Cell) bool { return c.Key() == cold }); i >= 0 && key != cold {
-		prefill, err := loadCell(dir, m, m.Cells[i], tel)
+		prefill, err := l.load(dir, m, m.Cells[i], tel)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -92,17 +148,6 @@ func LoadCell(dir string, key runlog.Key) (*runlog.Manifest, *Cell, error) {
 
 // ErrNoCell is the error of asking for a cell that was not planned.
 var ErrNoCell = errors.New("the run has no cell")
-
-func loadCell(dir string, m *runlog.Manifest, c runlog.Cell, tel telemetry) (Cell, error) {
-	if c.File == "" {
-		return fold(m, c, nil, tel), nil
-	}
-	ev, err := runlog.ReadEvents(dir, c.Key(), c.FileInfo)
-	if err != nil {
-		return Cell{}, err
-	}
-	return fold(m, c, ev, tel), nil
-}
 
 func open(dir string) (*runlog.Manifest, telemetry, error) {
 	m, err := runlog.ReadManifest(dir)

@@ -29,7 +29,7 @@ type repetition struct{ start, length, period int }
 // A loopFinder finds loops. It holds scratch space only.
 type loopFinder struct{ z []int32 }
 
-// find returns the first loop of text: the smallest start, then the
+// findLoop returns the first loop of text: the smallest start, then the
 // smallest period, among all maximal repetitions within the limits whose
 // period is not all white space.
 //
@@ -37,8 +37,10 @@ type loopFinder struct{ z []int32 }
 // that does not repeat whole passages. Note: looking only at the end of the
 // text, as streaming detectors do, would miss a loop that the model left
 // again, and comparing every pair of positions is quadratic for "aaaa…".
-func (f *loopFinder) find(text []rune, lim loopLimits) (repetition, bool) {
-	if len(text) < lim.need(1) || !repeatsBlock(text, lim) {
+//
+// A text of one byte for each code point may come as bytes.
+func findLoop[T rune | byte](f *loopFinder, text []T, lim loopLimits) (repetition, bool) {
+	if len(text) < lim.need(1) || !mayRepeat(text, lim) {
 		return repetition{}, false
 	}
 	best := repetition{start: len(text)}
@@ -48,7 +50,7 @@ func (f *loopFinder) find(text []rune, lim loopLimits) (repetition, bool) {
 	lo, hi := 0, min(max(1, lim.minLength/lim.minCycles), lim.maxPeriod)
 	step := max(1, lim.minLength-hi)
 	for {
-		f.scan(text, lim, lo, hi, step, &best)
+		scanLoops(f, text, lim, lo, hi, step, &best)
 		if hi == lim.maxPeriod {
 			break
 		}
@@ -66,14 +68,14 @@ func (f *loopFinder) find(text []rune, lim loopLimits) (repetition, bool) {
 	return best, true
 }
 
-// scan looks for loops with a period in (lo, hi] at anchors 0, step, 2·step,
+// scanLoops looks for loops with a period in (lo, hi] at anchors 0, step, 2·step,
 // … and lowers best. Every loop is found at the first anchor that it covers,
 // where its start is known exactly.
-func (f *loopFinder) scan(text []rune, lim loopLimits, lo, hi, step int, best *repetition) {
+func scanLoops[T rune | byte](f *loopFinder, text []T, lim loopLimits, lo, hi, step int, best *repetition) {
 	n := len(text)
 	for a := 0; a+lo+1 < n && best.start > a-step; a += step {
 		// How far text[a:] agrees with text[a+p:], for all p at once.
-		ahead := f.zed(text[a:min(n, a+lim.need(hi))])
+		ahead := zed(f, text[a:min(n, a+lim.need(hi))])
 		last := min(hi, len(ahead)-1)
 		promising := false
 		for p := lo + 1; p <= last && !promising; p++ {
@@ -86,16 +88,16 @@ func (f *loopFinder) scan(text []rune, lim loopLimits, lo, hi, step int, best *r
 		// How far text[:a] agrees with text[:a+p] from the right, up to the
 		// anchor before: a repetition that reaches it was seen there.
 		back := min(a, step)
-		mirror := make([]rune, 0, 2*back+last)
+		mirror := make([]T, 0, 2*back+last)
 		for i := a - 1; i >= a-back; i-- {
 			mirror = append(mirror, text[i])
 		}
 		for i := a + last - 1; i >= a-back; i-- {
 			mirror = append(mirror, text[i])
 		}
-		behind := f.zed(mirror)
+		behind := zed(f, mirror)
 		ink := a // first code point from the anchor on that is not white space
-		for ink < a+last && unicode.IsSpace(text[ink]) {
+		for ink < a+last && unicode.IsSpace(rune(text[ink])) {
 			ink++
 		}
 		for p := lo + 1; p <= last; p++ {
@@ -116,7 +118,7 @@ func (f *loopFinder) scan(text []rune, lim loopLimits, lo, hi, step int, best *r
 
 // zed returns the Z array of s: z[i] is the length of the longest common
 // prefix of s and s[i:], for i > 0. It is valid until the next call.
-func (f *loopFinder) zed(s []rune) []int32 {
+func zed[T rune | byte](f *loopFinder, s []T) []int32 {
 	if cap(f.z) < len(s) {
 		f.z = make([]int32, len(s))
 	}
@@ -141,15 +143,45 @@ func (f *loopFinder) zed(s []rune) []int32 {
 	return z
 }
 
-// repeatsBlock reports whether text may hold a loop. A loop is so long that
-// it holds one of the blocks that begin at multiples of their length, and
-// the same block again a period later; texts that do not repeat such a
-// block, nearly all, need no closer look. It compares by a rolling hash, so
-// it may report true for nothing, but never false for a loop.
-func repeatsBlock(text []rune, lim loopLimits) bool {
+// mayRepeat reports whether text may hold a loop. It may report true for
+// nothing, but never false for a loop; nearly all texts need no closer look.
+func mayRepeat[T rune | byte](text []T, lim loopLimits) bool {
+	if lim.maxPeriod <= shortLoop.maxPeriod {
+		return repeatsNearby(text, lim)
+	}
+	return repeatsBlock(text, lim)
+}
+
+// repeatsNearby is mayRepeat for short periods: so long a loop covers one of
+// a few anchors, and from there agrees with itself a period later.
+func repeatsNearby[T rune | byte](text []T, lim loopLimits) bool {
+	spare := lim.minLength - lim.maxPeriod
+	step := max(1, spare/2)
+	agree := max(0, spare-step+1)
+	for a := 0; a < len(text); a += step {
+		for p := 1; p <= lim.maxPeriod && a+p+agree <= len(text); p++ {
+			n := 0
+			for n < agree && text[a+n] == text[a+p+n] {
+				n++
+			}
+			if n == agree {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// repeatsBlock is mayRepeat for any periods. A loop is so long that it holds
+// one of the blocks that begin at multiples of their length, and the same
+// block again a period later. It compares by a rolling hash.
+func repeatsBlock[T rune | byte](text []T, lim loopLimits) bool {
 	block := (lim.minLength - (lim.minLength+lim.minCycles-1)/lim.minCycles) / 2
 	if block < 1 {
 		return true
+	}
+	if len(text) < 2*block {
+		return false // not one block twice, as a loop has it
 	}
 	const base = 0x9E3779B97F4A7C15
 	drop := uint64(1) // base to the power of block
@@ -159,25 +191,26 @@ func repeatsBlock(text []rune, lim loopLimits) bool {
 	var seen [1 << 10]uint64       // a bit per class of hashes: nearly all positions end here
 	latest := make(map[uint64]int) // hash -> start of the latest block that has it
 	var h uint64
-	for end, c := range text {
+	for _, c := range text[:block-1] {
 		h = h*base + uint64(c) + 1
-		start := end + 1 - block
-		if start < 0 {
-			continue
-		}
-		if start > 0 {
-			h -= (uint64(text[start-1]) + 1) * drop
-		}
+	}
+	untilBlock := 0 // positions to the next multiple of block
+	leaving := uint64(0)
+	for start, c := range text[block-1:] {
+		h = h*base + uint64(c) + 1 - leaving*drop
+		leaving = uint64(text[start]) + 1
 		class := (h * base) >> 48
 		if seen[class>>6]&(1<<(class&63)) != 0 {
 			if at, ok := latest[h]; ok && start-at <= lim.maxPeriod {
 				return true
 			}
 		}
-		if start%block == 0 {
+		if untilBlock == 0 {
+			untilBlock = block
 			seen[class>>6] |= 1 << (class & 63)
 			latest[h] = start
 		}
+		untilBlock--
 	}
 	return false
 }

@@ -31,10 +31,15 @@ func slowLoop(text []rune, lim loopLimits) (repetition, bool) {
 func checkLoop(t *testing.T, text []rune, lim loopLimits) (found bool) {
 	t.Helper()
 	var f loopFinder
-	got, ok := f.find(text, lim)
+	got, ok := findLoop(&f, text, lim)
 	want, wantOK := slowLoop(text, lim)
 	if got != want || ok != wantOK {
-		t.Fatalf("find(%q, %+v) = %+v, %v, want %+v, %v", string(text), lim, got, ok, want, wantOK)
+		t.Fatalf("findLoop(%q, %+v) = %+v, %v, want %+v, %v", string(text), lim, got, ok, want, wantOK)
+	}
+	if b := []byte(string(text)); len(b) == len(text) {
+		if as, asOK := findLoop(&f, b, lim); as != got || asOK != ok {
+			t.Fatalf("findLoop(%q, %+v) = %+v, %v of bytes, want %+v, %v as of code points", b, lim, as, asOK, got, ok)
+		}
 	}
 	return ok
 }
@@ -137,9 +142,9 @@ func TestLoopLimits(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var f loopFinder
-			got, ok := f.find([]rune(tt.text), lim)
+			got, ok := findLoop(&f, []rune(tt.text), lim)
 			if got != tt.want || ok != (tt.want != repetition{}) {
-				t.Errorf("find = %+v, %v, want %+v", got, ok, tt.want)
+				t.Errorf("findLoop = %+v, %v, want %+v", got, ok, tt.want)
 			}
 		})
 	}
@@ -161,7 +166,7 @@ func BenchmarkLoop(b *testing.B) {
 			text := []rune(bb.text)
 			var f loopFinder
 			for b.Loop() {
-				f.find(text, lim)
+				findLoop(&f, text, lim)
 			}
 			b.ReportMetric(float64(len(text))*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mchars/s")
 		})

@@ -184,7 +184,7 @@ func TestCorruptFileSaysWhatIsWrong(t *testing.T) {
 		{"packed run without its bytes", content("stream", 32, 0x7F), `column "stream": page at row 0: indexes: ends too early`},
 		{"indexes of 200 bits", content("stream", 200, 2, 0), `column "stream": page at row 0: indexes: no width, or more than 32 bits`},
 		{"index outside the dictionary", content("phase", slices.Concat([]byte{8}, binary.AppendUvarint(nil, uint64(rows)<<1), []byte{77})...),
-			`column "phase": page at row 0: got dictionary index 77, want 0 to 0`},
+			`column "phase": page at row 0: indexes: got 77, want 0 to 0`},
 		{"too few indexes", content("phase", slices.Concat([]byte{0}, binary.AppendUvarint(nil, uint64(rows-3)<<1))...),
 			`column "phase": page at row 0: indexes: 3 values are missing`},
 		{"2^30 delta values", content("seq", 0x80, 0x01, 0x04, 0x80, 0x80, 0x80, 0x80, 0x04, 0x00),

@@ -1,7 +1,21 @@
 package runlog
 
+// A Reader reads event files one after the other into the same memory, of
+// which each needs about 90 bytes a row. The zero value is ready. One reader
+// reads one file at a time.
+type Reader struct {
+	columns []column
+	at      map[string]int // their places
+	scratch scratch
+	data    []byte // the file
+	events  Events
+}
+
 // decodeEvents decodes and checks an event file of the given key.
-func decodeEvents(data []byte, key Key) (ev *Events, err *damage) {
+func decodeEvents(data []byte, key Key) (*Events, *damage) { return new(Reader).decode(data, key) }
+
+// decode is decodeEvents into the reader's memory.
+func (r *Reader) decode(data []byte, key Key) (ev *Events, err *damage) {
 	defer func() { // the last line of defence: the walks should have found it
 		if r := recover(); r != nil {
 			ev, err = nil, damagef("unreadable: %v", r)
@@ -10,16 +24,20 @@ func decodeEvents(data []byte, key Key) (ev *Events, err *damage) {
 	if err := key.check(); err != nil {
 		return nil, err
 	}
-	f, err := openParquet(data, columnsOf[eventRow](), key.metadata())
+	if r.columns == nil {
+		r.columns, r.at = columnsOf[eventRow](), make(map[string]int)
+		for i, c := range r.columns {
+			r.at[c.name] = i
+		}
+	}
+	at := r.at
+	f, err := openParquet(data, r.columns, key.metadata(), &r.scratch)
 	if err != nil {
 		return nil, err
 	}
-	at := make(map[string]int, len(f.columns))
-	for i, c := range f.columns {
-		at[c.name] = i
-	}
-	ev = &Events{Key: key}
-	if ev.TUs, err = f.readInt64s(at["t_us"]); err != nil { // first: it confirms the number of rows
+	ev = &r.events
+	ev.Key = key
+	if ev.TUs, err = f.readInt64s(at["t_us"], ev.TUs); err != nil { // first: it confirms the number of rows
 		return nil, err
 	}
 	if err = f.readConstantWord(at["phase"], string(key.Phase)); err != nil {
@@ -39,23 +57,23 @@ func decodeEvents(data []byte, key Key) (ev *Events, err *damage) {
 		{"prompt_tokens", &ev.PromptTokens}, {"cached_tokens", &ev.CachedTokens},
 		{"completion_tokens", &ev.CompletionTokens}, {"status", &ev.Status},
 	} {
-		if *c.into, err = f.readInt32s(at[c.name]); err != nil {
+		if *c.into, err = f.readInt32s(at[c.name], *c.into); err != nil {
 			return nil, err
 		}
 	}
-	if ev.Kind, err = readEnum[Kind](f, at["kind"], kindNames[:]); err != nil {
+	if ev.Kind, err = readEnum(f, at["kind"], kindNames[:], ev.Kind); err != nil {
 		return nil, err
 	}
-	if ev.Channel, err = readEnum[Channel](f, at["channel"], channelNames[:]); err != nil {
+	if ev.Channel, err = readEnum(f, at["channel"], channelNames[:], ev.Channel); err != nil {
 		return nil, err
 	}
-	if ev.SameRead, err = f.readBools(at["same_read"]); err != nil {
+	if ev.SameRead, err = f.readBools(at["same_read"], ev.SameRead); err != nil {
 		return nil, err
 	}
-	if ev.FinishReason, err = f.readWords(at["finish_reason"]); err != nil {
+	if ev.FinishReason, err = f.readWords(at["finish_reason"], ev.FinishReason); err != nil {
 		return nil, err
 	}
-	if ev.Error, err = f.readWords(at["error"]); err != nil {
+	if ev.Error, err = f.readWords(at["error"], ev.Error); err != nil {
 		return nil, err
 	}
 	if err = f.readText(at["text"], ev); err != nil {
@@ -71,23 +89,23 @@ func decodeSamples(data []byte) (samples []Sample, err *damage) {
 			samples, err = nil, damagef("unreadable: %v", r)
 		}
 	}()
-	f, err := openParquet(data, columnsOf[sampleRow](), telemetryMetadata())
+	f, err := openParquet(data, columnsOf[sampleRow](), telemetryMetadata(), new(scratch))
 	if err != nil {
 		return nil, err
 	}
-	times, err := f.readInt64s(0)
+	times, err := f.readInt64s(0, nil)
 	if err != nil {
 		return nil, err
 	}
-	sources, err := f.readWords(1)
+	sources, err := f.readWords(1, nil)
 	if err != nil {
 		return nil, err
 	}
-	names, err := f.readWords(2)
+	names, err := f.readWords(2, nil)
 	if err != nil {
 		return nil, err
 	}
-	indexes, err := f.readInt32s(3)
+	indexes, err := f.readInt32s(3, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -105,16 +123,14 @@ func decodeSamples(data []byte) (samples []Sample, err *damage) {
 // readConstantNumber holds a column against the one value that all its rows
 // must have: what the file's name and metadata say.
 func (f *parquetFile) readConstantNumber(index int, want int32) *damage {
-	numbers, d := f.readInt32s(index)
-	if d != nil {
-		return d
-	}
-	for i, got := range numbers {
-		if got != want {
-			return rowf(i, "%s: got %d, want %d", f.columns[index].name, got, want)
+	return f.readNumbers(index, func(p page, numbers, indexes []int32) *damage {
+		for i, number := range indexes {
+			if numbers[number] != want {
+				return rowf(p.firstRow+i, "%s: got %d, want %d", f.columns[index].name, numbers[number], want)
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // readConstantWord is readConstantNumber for a string column.
@@ -129,13 +145,14 @@ func (f *parquetFile) readConstantWord(index int, want string) *damage {
 	})
 }
 
-// readEnum returns a column of words as the numbers that stand for them;
-// names[i] is the word of the value i, and null is 0.
-func readEnum[E ~uint8](f *parquetFile, index int, names []string) ([]E, *damage) {
-	c := f.columns[index]
-	out := make([]E, 0, f.rows)
+// readEnum returns a column of words as the numbers that stand for them, in
+// the memory of into where that is enough; names[i] is the word of the value
+// i, and null is 0.
+func readEnum[E ~uint8](f *parquetFile, index int, names []string, into []E) ([]E, *damage) {
+	out := sized(into, f.rows)
+	clear(out)
 	const unknown = 255
-	var values []E
+	var values []E // that the words of the dictionary stand for
 	d := f.readIndexed(index, func(p page, words []string, indexes []int32) *damage {
 		if values == nil {
 			values = make([]E, len(words))
@@ -148,16 +165,21 @@ func readEnum[E ~uint8](f *parquetFile, index int, names []string) ([]E, *damage
 				}
 			}
 		}
-		next := 0
-		for row := range p.rows {
-			value := E(0)
-			if p.has(row) {
-				if value = values[indexes[next]]; value == unknown {
-					return rowf(p.firstRow+row, "%s: got %q, want %s", c.name, clip(words[indexes[next]]), oneOf(names[1:]...))
-				}
-				next++
+		bad, badWord := -1, ""
+		rows := out[p.firstRow : p.firstRow+p.rows]
+		p.runs(func(from, to int, has bool) {
+			if !has {
+				return
 			}
-			out = append(out, value)
+			for i, word := range indexes[:to-from] {
+				if rows[from+i] = values[word]; values[word] == unknown && bad < 0 {
+					bad, badWord = from+i, words[word]
+				}
+			}
+			indexes = indexes[to-from:]
+		})
+		if bad >= 0 {
+			return rowf(p.firstRow+bad, "%s: got %q, want %s", f.columns[index].name, clip(badWord), oneOf(names[1:]...))
 		}
 		return nil
 	})
@@ -166,14 +188,12 @@ func readEnum[E ~uint8](f *parquetFile, index int, names []string) ([]E, *damage
 
 // readText reads the column of texts into ev.
 func (f *parquetFile) readText(index int, ev *Events) *damage {
-	ev.HasText = make([]bool, 0, f.rows)
-	ev.TextEnd = make([]int, 0, f.rows)
+	ev.HasText, ev.TextEnd, ev.Text = sized(ev.HasText, f.rows), sized(ev.TextEnd, f.rows), ev.Text[:0]
 	return f.pages(index, nil, func(p page) *damage {
 		lengths, texts, d := f.deltas(p.data, p.values)
 		if d != nil {
 			return d
 		}
-		next, end := 0, len(ev.Text)
 		total := int64(0)
 		for _, length := range lengths {
 			if length < 0 {
@@ -184,14 +204,19 @@ func (f *parquetFile) readText(index int, ev *Events) *damage {
 		if total != int64(len(texts)) {
 			return damagef("got texts of %d bytes together, want %d", total, len(texts))
 		}
-		for _, level := range p.levels {
-			if level == 1 {
-				end += int(lengths[next])
-				next++
+		end := len(ev.Text)
+		hasText, textEnd := ev.HasText[p.firstRow:p.firstRow+p.rows], ev.TextEnd[p.firstRow:p.firstRow+p.rows]
+		p.runs(func(from, to int, has bool) {
+			for i := from; i < to; i++ {
+				if has {
+					end += int(lengths[i-from])
+				}
+				hasText[i], textEnd[i] = has, end
 			}
-			ev.HasText = append(ev.HasText, level == 1)
-			ev.TextEnd = append(ev.TextEnd, end)
-		}
+			if has {
+				lengths = lengths[to-from:]
+			}
+		})
 		ev.Text = append(ev.Text, texts...)
 		return nil
 	})

@@ -203,43 +203,84 @@ func walkZstd(b []byte, want int) error {
 	return nil
 }
 
-// walkRuns reports whether b, runs of repeated or bit-packed values of the
-// given width, holds exactly want values. The last run may be padded to a
-// multiple of eight.
-func walkRuns(b []byte, bitWidth, want int) error {
-	for n := 0; n < len(b); {
-		if want <= 0 {
+// decodeRuns decodes b, runs of repeated or bit-packed values of the given
+// width, into dst, of which there must be exactly as many, each less than
+// limit. The last run may be padded to a multiple of eight.
+func decodeRuns[T uint8 | int32](dst []T, b []byte, bitWidth int, limit uint32) error {
+	for len(b) > 0 {
+		if len(dst) == 0 {
 			return errors.New("more values than the page has rows")
 		}
-		header, l := binary.Uvarint(b[n:])
+		header, l := binary.Uvarint(b)
 		if l <= 0 {
 			return errShort
 		}
-		n += l
+		b = b[l:]
 		count, packed := header>>1, header&1 != 0
 		switch {
 		case count == 0:
 			return errors.New("an empty run")
 		case packed && count > uint64(len(b)): // each group of eight takes at least a byte, or none at width 0
 			return errShort
+		case packed && count > uint64(len(dst)+7)/8:
+			return errors.New("more values than the page has rows")
 		case packed:
-			n += int(count) * bitWidth
-			want -= int(count) * 8
-			if want <= -8 {
-				return errors.New("more values than the page has rows")
+			size, n := int(count)*bitWidth, min(int(count)*8, len(dst))
+			if size > len(b) {
+				return errShort
 			}
-		case count > uint64(want):
-			return fmt.Errorf("a run of %d values, want %d at most", count, want)
+			if err := unpackBits(dst[:n], b[:size], bitWidth, limit); err != nil {
+				return err
+			}
+			dst, b = dst[n:], b[size:]
+		case count > uint64(len(dst)):
+			return fmt.Errorf("a run of %d values, want %d at most", count, len(dst))
 		default:
-			n += (bitWidth + 7) / 8
-			want -= int(count)
-		}
-		if n > len(b) {
-			return errShort
+			size := (bitWidth + 7) / 8
+			if size > len(b) {
+				return errShort
+			}
+			var value uint32
+			for i, c := range b[:size] {
+				value |= uint32(c) << (8 * i)
+			}
+			if value >= limit {
+				return fmt.Errorf("got %d, want 0 to %d", value, int64(limit)-1)
+			}
+			run := dst[:count]
+			for i := range run {
+				run[i] = T(value)
+			}
+			dst, b = dst[count:], b[size:]
 		}
 	}
-	if want > 0 {
-		return fmt.Errorf("%d values are missing", want)
+	if len(dst) > 0 {
+		return fmt.Errorf("%d values are missing", len(dst))
+	}
+	return nil
+}
+
+// unpackBits unpacks values of the given width, which b has enough bytes
+// for; each must be less than limit.
+func unpackBits[T uint8 | int32](dst []T, b []byte, bitWidth int, limit uint32) error {
+	var bits uint64 // not used yet, the next ones lowest
+	have := 0
+	mask := uint64(1)<<bitWidth - 1
+	var highest uint64
+	for i := range dst {
+		for have < bitWidth {
+			bits |= uint64(b[0]) << have
+			b = b[1:]
+			have += 8
+		}
+		value := bits & mask
+		highest = max(highest, value)
+		dst[i] = T(value)
+		bits >>= bitWidth
+		have -= bitWidth
+	}
+	if highest >= uint64(limit) {
+		return fmt.Errorf("got %d, want 0 to %d", highest, int64(limit)-1)
 	}
 	return nil
 }

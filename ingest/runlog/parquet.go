@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding/delta"
-	"github.com/parquet-go/parquet-go/encoding/rle"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 )
@@ -105,14 +105,19 @@ type parquetFile struct {
 	chunks  [][]byte // the pages of each column; empty when there are no rows
 	budget  int64    // bytes that pages may still decompress to
 
-	unpacked, levels []byte // reused from page to page
+	*scratch
+}
+
+// scratch is memory that serves one page after the other, of one file after
+// the other.
+type scratch struct {
+	unpacked, levels []byte
 	ints             []int32
-	longs            []int64
 }
 
 // openParquet checks everything in data but the pages: frame, footer,
 // metadata, schema, and where the columns are.
-func openParquet(data []byte, columns []column, metadata map[string]string) (*parquetFile, *damage) {
+func openParquet(data []byte, columns []column, metadata map[string]string, memory *scratch) (*parquetFile, *damage) {
 	frame := len(parquetMagic)
 	tail := len(data) - frame - 4
 	switch {
@@ -144,7 +149,7 @@ func openParquet(data []byte, columns []column, metadata map[string]string) (*pa
 	if err := checkSchema(meta.Schema, columns); err != nil {
 		return nil, err
 	}
-	f := &parquetFile{data: data, columns: columns, budget: bombBase + bombRatio*int64(len(data))}
+	f := &parquetFile{data: data, columns: columns, budget: bombBase + bombRatio*int64(len(data)), scratch: memory}
 	return f, f.locate(&meta, footerStart)
 }
 
@@ -254,8 +259,36 @@ type page struct {
 	firstRow int
 }
 
-// has reports whether a row of the page is not null.
-func (p *page) has(row int) bool { return p.levels == nil || p.levels[row] == 1 }
+// runs calls yield for each run of rows of the page that have a value, or
+// have none; from counts rows from the page's first on.
+func (p *page) runs(yield func(from, to int, has bool)) {
+	if p.levels == nil {
+		yield(0, p.rows, true)
+		return
+	}
+	for from := 0; from < p.rows; {
+		level := p.levels[from]
+		to := p.rows
+		if n := bytes.IndexByte(p.levels[from:p.rows], 1-level); n >= 0 {
+			to = from + n
+		}
+		yield(from, to, level == 1)
+		from = to
+	}
+}
+
+// row returns the row of the page that has value i.
+func (p *page) row(i int) (row int) {
+	p.runs(func(from, to int, has bool) {
+		if n := to - from; has && 0 <= i && i < n {
+			row = from + i
+		}
+		if has {
+			i -= to - from
+		}
+	})
+	return row
+}
 
 // A dictionary is a dictionary page, decompressed: values without encoding.
 type dictionary struct {
@@ -386,18 +419,13 @@ func (f *parquetFile) unpack(b []byte, size int, codec format.CompressionCodec) 
 
 // unpackLevels decodes the levels of rows rows, of which values must be 1.
 func (f *parquetFile) unpackLevels(b []byte, rows, values int) ([]byte, error) {
-	if err := walkRuns(b, 1, rows); err != nil {
+	f.levels = sized(f.levels, rows)
+	levels := f.levels
+	if err := decodeRuns(levels, b, 1, 2); err != nil {
 		return nil, err
 	}
-	f.levels = sized(f.levels, rows+8)
-	levels, err := (&rle.Encoding{BitWidth: 1}).DecodeLevels(f.levels, b)
-	if err != nil {
-		return nil, err
-	}
-	levels = levels[:rows]
-	ones := bytes.Count(levels, []byte{1})
-	if zeros := bytes.Count(levels, []byte{0}); ones != values || zeros != rows-values {
-		return nil, fmt.Errorf("got %d values and %d nulls, want %d and %d", ones, zeros, values, rows-values)
+	if ones := bytes.Count(levels, []byte{1}); ones != values {
+		return nil, fmt.Errorf("got %d values and %d nulls, want %d and %d", ones, rows-ones, values, rows-values)
 	}
 	return levels, nil
 }
@@ -410,21 +438,11 @@ func (f *parquetFile) indexes(p page, entries int) ([]int32, *damage) {
 	if len(p.data) == 0 || p.data[0] > 32 {
 		return nil, damagef("indexes: no width, or more than 32 bits")
 	}
-	if err := walkRuns(p.data[1:], int(p.data[0]), p.values); err != nil {
+	f.ints = sized(f.ints, p.values)
+	if err := decodeRuns(f.ints, p.data[1:], int(p.data[0]), uint32(entries)); err != nil {
 		return nil, damagef("indexes: %v", err)
 	}
-	f.ints = sized(f.ints, p.values+8)
-	indexes, err := parquet.RLEDictionary.DecodeInt32(f.ints, p.data)
-	if err != nil {
-		return nil, damagef("indexes: %v", err)
-	}
-	indexes = indexes[:p.values]
-	for _, index := range indexes {
-		if index < 0 || int(index) >= entries {
-			return nil, damagef("got dictionary index %d, want 0 to %d", index, entries-1)
-		}
-	}
-	return indexes, nil
+	return f.ints, nil
 }
 
 // deltas decodes n delta-encoded int32 at the beginning of b and returns
@@ -492,27 +510,29 @@ func (dict dictionary) numbers() ([]int32, *damage) {
 	return numbers, nil
 }
 
-// readInt32s returns an int32 column; null is Unknown, which is no value
-// that can stand in the file.
-func (f *parquetFile) readInt32s(index int) ([]int32, *damage) {
+// readInt32s returns an int32 column, in the memory of into where that is
+// enough; null is Unknown, which is no value that can stand in the file.
+func (f *parquetFile) readInt32s(index int, into []int32) ([]int32, *damage) {
 	c := f.columns[index]
-	out := make([]int32, 0, f.rows)
+	out := sized(into, f.rows)
 	add := func(p page, values []int32) *damage {
-		if !c.optional {
-			out = append(out, values...)
-			return nil
-		}
-		next := 0
-		for i, level := range p.levels {
-			value := Unknown
-			if level == 1 {
-				if value = values[next]; value < 0 {
-					return rowf(p.firstRow+i, "%s: got %d, want 0 or more, or null", c.name, value)
+		if c.optional {
+			for i, value := range values {
+				if value < 0 {
+					return rowf(p.firstRow+p.row(i), "%s: got %d, want 0 or more, or null", c.name, value)
 				}
-				next++
 			}
-			out = append(out, value)
 		}
+		rows := out[p.firstRow : p.firstRow+p.rows]
+		p.runs(func(from, to int, has bool) {
+			if has {
+				values = values[copy(rows[from:to], values):]
+				return
+			}
+			for i := range rows[from:to] {
+				rows[from+i] = Unknown
+			}
+		})
 		return nil
 	}
 	if c.encoding == format.DeltaBinaryPacked {
@@ -528,15 +548,7 @@ func (f *parquetFile) readInt32s(index int) ([]int32, *damage) {
 		})
 		return out, d
 	}
-	var numbers []int32
-	d := f.pages(index, func(dict dictionary) (d *damage) {
-		numbers, d = dict.numbers()
-		return d
-	}, func(p page) *damage {
-		indexes, d := f.indexes(p, len(numbers))
-		if d != nil {
-			return d
-		}
+	d := f.readNumbers(index, func(p page, numbers, indexes []int32) *damage {
 		for i, index := range indexes {
 			indexes[i] = numbers[index]
 		}
@@ -545,11 +557,27 @@ func (f *parquetFile) readInt32s(index int) ([]int32, *damage) {
 	return out, d
 }
 
-// readInt64s returns a delta-encoded int64 column that is not optional. It
-// allocates no more than the file's bytes account for, so that a number of
-// rows that this function confirms can be allocated for.
-func (f *parquetFile) readInt64s(index int) ([]int64, *damage) {
-	var out []int64
+// readNumbers is readIndexed for a column of int32.
+func (f *parquetFile) readNumbers(index int, each func(p page, numbers, indexes []int32) *damage) *damage {
+	var numbers []int32
+	return f.pages(index, func(dict dictionary) (d *damage) {
+		numbers, d = dict.numbers()
+		return d
+	}, func(p page) *damage {
+		indexes, d := f.indexes(p, len(numbers))
+		if d != nil {
+			return d
+		}
+		return each(p, numbers, indexes)
+	})
+}
+
+// readInt64s returns a delta-encoded int64 column that is not optional, in
+// the memory of into where that is enough. It allocates no more than the
+// file's bytes account for, so that a number of rows that this function
+// confirms can be allocated for.
+func (f *parquetFile) readInt64s(index int, into []int64) ([]int64, *damage) {
+	out := into[:0]
 	d := f.pages(index, nil, func(p page) *damage {
 		end, err := walkDelta(p.data, 64, p.values)
 		if err != nil {
@@ -558,30 +586,29 @@ func (f *parquetFile) readInt64s(index int) ([]int64, *damage) {
 		if end != len(p.data) {
 			return damagef("got %d bytes after the values", len(p.data)-end)
 		}
-		f.longs = sized(f.longs, p.values)
-		values, err := new(delta.BinaryPackedEncoding).DecodeInt64(f.longs, p.data[:end:end])
+		done := len(out)
+		out = slices.Grow(out, p.values)[:done+p.values]
+		values, err := new(delta.BinaryPackedEncoding).DecodeInt64(out[done:], p.data[:end:end])
 		if err != nil {
 			return damagef("%v", err)
 		}
-		if out == nil && p.values == f.rows { // one page is the common case
-			out, f.longs = values, nil
-			return nil
-		}
-		out = append(out, values...)
+		copy(out[done:], values) // onto itself, where the library used the memory it was given
 		return nil
 	})
 	return out, d
 }
 
-// readBools returns a boolean column that is not optional.
-func (f *parquetFile) readBools(index int) ([]bool, *damage) {
-	out := make([]bool, 0, f.rows)
+// readBools returns a boolean column that is not optional, in the memory of
+// into where that is enough.
+func (f *parquetFile) readBools(index int, into []bool) ([]bool, *damage) {
+	out := sized(into, f.rows)
 	d := f.pages(index, nil, func(p page) *damage {
 		if want := (p.values + 7) / 8; len(p.data) != want {
 			return damagef("got %d bytes, want %d", len(p.data), want)
 		}
-		for i := range p.values {
-			out = append(out, p.data[i/8]>>(i%8)&1 != 0)
+		rows := out[p.firstRow : p.firstRow+p.rows]
+		for i := range rows {
+			rows[i] = p.data[i/8]>>(i%8)&1 != 0
 		}
 		return nil
 	})
@@ -603,20 +630,21 @@ func (f *parquetFile) readFloats(index int) ([]float64, *damage) {
 	return out, d
 }
 
-// readWords returns a string column with a dictionary; null is "". Equal
-// strings share their bytes.
-func (f *parquetFile) readWords(index int) ([]string, *damage) {
-	out := make([]string, 0, f.rows)
+// readWords returns a string column with a dictionary, in the memory of into
+// where that is enough; null is "". Equal strings share their bytes.
+func (f *parquetFile) readWords(index int, into []string) ([]string, *damage) {
+	out := sized(into, f.rows)
+	clear(out)
 	d := f.readIndexed(index, func(p page, words []string, indexes []int32) *damage {
-		next := 0
-		for row := range p.rows {
-			word := ""
-			if p.has(row) {
-				word = words[indexes[next]]
-				next++
+		rows := out[p.firstRow : p.firstRow+p.rows]
+		p.runs(func(from, to int, has bool) {
+			if has {
+				for i := range rows[from:to] {
+					rows[from+i] = words[indexes[i]]
+				}
+				indexes = indexes[to-from:]
 			}
-			out = append(out, word)
-		}
+		})
 		return nil
 	})
 	return out, d

@@ -26,15 +26,21 @@ const (
 // is a *FormatError, what can't be read an error that wraps the file
 // system's (fs.ErrNotExist).
 func ReadEvents(dir string, key Key, want FileInfo) (*Events, error) {
+	return new(Reader).Events(dir, key, want)
+}
+
+// Events is ReadEvents; what it returns is valid until the next call.
+func (r *Reader) Events(dir string, key Key, want FileInfo) (*Events, error) {
 	if want.File != "" && want.File != key.File() {
 		return nil, &FormatError{Path: pathIn(dir, ManifestFile), Row: -1,
 			Msg: fmt.Sprintf("file: got %q, want %q", clip(want.File), key.File())}
 	}
-	data, err := readData(dir, key.File(), want)
+	data, err := readData(dir, key.File(), want, r.data)
 	if err != nil {
 		return nil, fmt.Errorf("read events: %w", err)
 	}
-	ev, damage := decodeEvents(data, key)
+	r.data = data
+	ev, damage := r.decode(data, key)
 	if damage == nil {
 		damage = want.checkRows(ev.Len())
 	}
@@ -47,7 +53,7 @@ func ReadEvents(dir string, key Key, want FileInfo) (*Events, error) {
 // ReadTelemetry reads the telemetry file in the run directory dir, as
 // ReadEvents does. The samples are sorted by source, name, index and time.
 func ReadTelemetry(dir string, want FileInfo) ([]Sample, error) {
-	data, err := readData(dir, TelemetryFile, want)
+	data, err := readData(dir, TelemetryFile, want, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read telemetry: %w", err)
 	}
@@ -65,7 +71,7 @@ func ReadTelemetry(dir string, want FileInfo) ([]Sample, error) {
 // breaks the format is a *FormatError that names the key. Keys that are not
 // known are ignored: later versions of the tool may add some.
 func ReadManifest(dir string) (*Manifest, error) {
-	data, err := readFile(dir, ManifestFile, maxManifestBytes)
+	data, err := readFile(dir, ManifestFile, maxManifestBytes, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read manifest: %w", err)
 	}
@@ -108,9 +114,9 @@ func (want FileInfo) checkRows(rows int) *damage {
 }
 
 // readData reads a file of a run and, where want has a checksum, holds it
-// against that.
-func readData(dir, file string, want FileInfo) ([]byte, error) {
-	data, err := readFile(dir, file, maxFileBytes)
+// against that. It uses the memory of into where that is enough.
+func readData(dir, file string, want FileInfo, into []byte) ([]byte, error) {
+	data, err := readFile(dir, file, maxFileBytes, into)
 	if err != nil || want.SHA256 == "" {
 		return data, err
 	}
@@ -125,8 +131,8 @@ func readData(dir, file string, want FileInfo) ([]byte, error) {
 }
 
 // readFile reads a regular file inside dir; links that lead out of it, pipes
-// and devices are refused.
-func readFile(dir, file string, most int64) ([]byte, error) {
+// and devices are refused. It uses the memory of into where that is enough.
+func readFile(dir, file string, most int64, into []byte) ([]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
@@ -155,7 +161,7 @@ func readFile(dir, file string, most int64) ([]byte, error) {
 		return nil, whole(err)
 	}
 	defer f.Close()
-	data := make([]byte, info.Size())
+	data := sized(into, int(info.Size()))
 	if _, err := io.ReadFull(f, data); err != nil {
 		return nil, fmt.Errorf("%s: %w", pathIn(dir, file), err)
 	}
