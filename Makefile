@@ -4,6 +4,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME    ?= 10m
+# Modules of their own: what a user of the program has no use for.
+NESTED      := ingest/sqltest render/browsertest bench
 
 .PHONY: help demo build test check fmt vet vuln lint race bench-once determinism cross fuzz site-1000 validate-diff
 
@@ -28,14 +30,14 @@ fmt:
 
 vet:
 	$(GO) vet ./...
-	cd ingest/sqltest && $(GO) vet ./...
-	cd bench && $(GO) vet ./...
+	@for m in $(NESTED); do echo "vet $$m"; (cd $$m && $(GO) vet ./...) || exit 1; done
 
 vuln: ## known vulnerabilities in what is used
 	$(GO) run $(GOVULNCHECK) ./...
 
 lint:
 	$(GO) run $(STATICCHECK) ./...
+	@for m in $(NESTED); do echo "staticcheck $$m"; (cd $$m && $(GO) run $(STATICCHECK) ./...) || exit 1; done
 
 # What the long tests of the commands drive runs under the detector in its own
 # package; they themselves run without it in "test".
@@ -86,7 +88,7 @@ browser-tools: ## axe-core for the browser tests, pinned by its content, into a 
 	scripts/npm-file.sh axe-core@4.14.1 sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ== render/browsertest/tools/axe-core axe.min.js LICENSE
 
 browser: browser-tools ## pages in a real Chromium: network, console, scripts off, keyboard, phone, paper, axe-core
-	cd render/browsertest && $(GO) vet ./... && $(GO) test -timeout 20m ./...
+	cd render/browsertest && $(GO) test -timeout 20m ./...
 
 .PHONY: assets
 assets: ## Apache ECharts for charts that can be pointed at, pinned by its content, into a folder that git ignores; build again after it
