@@ -311,29 +311,37 @@ func (d *differ) launches() []diffLaunch {
 func briefOf(r *compare.Report) diffBrief {
 	d := &differ{Diff: &r.Diffs[0], settings: &r.Settings}
 	o := d.outcome()
-	b := diffBrief{Against: visible(d.A.Label), Speed: strings.ToLower(d.word(&o))}
+	b := diffBrief{Against: visible(d.A.Label), Coverage: brief{Text: "coverage kept"}}
 	if !d.Comparable {
-		b.Speed = "not comparable"
+		b.Coverage.Text, b.Speed.Text = "", "not comparable"
 		return b
 	}
 	c := &d.Counts
 	switch {
-	case c.Lost+c.Gained == 0:
-		b.Coverage = "coverage kept"
-	case c.Gained == 0:
-		b.Coverage = fmt.Sprintf("%d lost", c.Lost)
-	case c.Lost == 0:
-		b.Coverage = fmt.Sprintf("%d gained", c.Gained)
-	default:
-		b.Coverage = fmt.Sprintf("%d lost, %d gained", c.Lost, c.Gained)
+	case c.Lost > 0 && c.Gained > 0:
+		b.Coverage.Text = fmt.Sprintf("%d lost, %d gained", c.Lost, c.Gained)
+	case c.Lost > 0:
+		b.Coverage.Text = fmt.Sprintf("%d lost", c.Lost)
+	case c.Gained > 0:
+		b.Coverage = brief{fmt.Sprintf("%d gained", c.Gained), goodTone}
 	}
+	if c.Lost > 0 {
+		b.Coverage.Tone = worseTone
+	}
+	speed, _, _ := strings.Cut(d.word(&o), ",")
+	b.Speed.Text = strings.ToLower(speed)
 	switch {
-	case c.LostCapacity+c.LostError > 0 || o.worse > 0 || o.runWorse || o.suspect > 0 || o.runSuspect:
-		b.Tone = worseTone
+	case o.worse > 0 || o.runWorse:
+		b.Speed.Tone = worseTone
+		if o.better > 0 || o.runBetter {
+			b.Speed.Text = "slower and faster in part"
+		}
+	case o.suspect > 0 || o.runSuspect:
+		b.Speed.Tone = worseTone
 	case o.better > 0 || o.runBetter:
-		b.Tone = goodTone
-	default:
-		b.Tone = faintTone
+		b.Speed.Tone = goodTone
+	case o.thin != "":
+		b.Speed.Text = "too few launches to judge speed"
 	}
 	return b
 }

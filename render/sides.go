@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/gob"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -77,13 +78,18 @@ type siteDiff struct {
 // A diffBrief is what other pages say of a comparison.
 type diffBrief struct {
 	Against  string // label of the side before
-	Coverage string // comes before any speed; "" where there is none to speak of
-	Speed    string
-	Tone     tone
+	Coverage brief  // comes before any speed; its text is "" where there is none to speak of
+	Speed    brief
+}
+
+// A brief is a verdict in a word or a few.
+type brief struct {
+	Text string
+	Tone tone
 }
 
 // Class is the verdict's class in the style sheet; "" none.
-func (b diffBrief) Class() string { return string(b.Tone) }
+func (b brief) Class() string { return string(b.Tone) }
 
 // A keptDiff is what the cache keeps of a comparison.
 type keptDiff struct {
@@ -221,7 +227,7 @@ func (s *site) newDiff(c *cache, d *siteDiff, of map[string]source) (*keptDiff, 
 	o.Noise = d.noise
 	report, err := compare.Compare(sides[0], sides[1:], o)
 	if errors.Is(err, compare.ErrSameLaunch) {
-		return &keptDiff{Brief: diffBrief{Against: sideLabel(d.a.first()), Speed: "not compared: the same launch is there twice"}}, nil
+		return &keptDiff{Brief: diffBrief{Against: sideLabel(d.a.first()), Speed: brief{Text: "not compared: the same launch is there twice"}}}, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("compare %q with %q: %w", d.b.first().ID, d.a.first().ID, err)
 	}
@@ -261,7 +267,7 @@ func (s *site) render(d *siteDiff, c Comparison) (*keptDiff, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := DiffJSON(c)
+	data, err := json.Marshal(newDiffData(c)) // one line: a site has many
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +277,7 @@ func (s *site) render(d *siteDiff, c Comparison) (*keptDiff, error) {
 	}
 	return &keptDiff{
 		Brief: briefOf(c.Report),
-		Files: []document{{"index.html", page}, {"index.md", md}, {"index.json", data}, {"cells.csv", cells}},
+		Files: []document{{"index.html", page}, {"index.md", md}, {"index.json", append(data, '\n')}, {"cells.csv", cells}},
 	}, nil
 }
 

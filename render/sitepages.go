@@ -337,11 +337,6 @@ func (v listView) Compared() bool {
 	return slices.ContainsFunc(v.Rows, func(r runRow) bool { return r.Since != nil })
 }
 
-// Marked reports whether something beside the engine changed in any run.
-func (v listView) Marked() bool {
-	return slices.ContainsFunc(v.Rows, func(r runRow) bool { return r.Mark != "" })
-}
-
 const (
 	indexHeading = "Inference speed, measured"
 	indexLead    = "How fast a server answers, over context lengths and simultaneous requests. " +

@@ -64,7 +64,6 @@ type foundStep struct {
 	metric                compare.Metric
 	whole                 bool
 	context, concurrency  int32 // of a cell
-	estimated             bool  // its noise comes from the history
 	againstRun            bool  // it is the change against the whole run's
 	firstAfter, lastAfter *summary
 }
@@ -85,7 +84,7 @@ func (s *site) findSteps(ctx context.Context) error {
 						runs := list.Sides[last].Runs
 						list.steps = append(list.steps, foundStep{
 							Step: step, series: list, before: list.Sides[e.From+step.At-1], after: list.Sides[e.From+step.At], metric: m,
-							whole: whole, context: context, concurrency: concurrency, estimated: h.Estimated, againstRun: !whole && t.IndexCells > 0,
+							whole: whole, context: context, concurrency: concurrency, againstRun: !whole && t.IndexCells > 0,
 							firstAfter: list.Sides[e.From+step.At].first(), lastAfter: runs[len(runs)-1],
 						})
 					}
@@ -131,8 +130,8 @@ func (s *foundStep) worse() bool { return s.Share < 0 }
 type stepRow struct {
 	Series, SeriesURL string // on the page of all steps
 	What, Where       string
-	Change            string
-	Verdict           string
+	Change, Of        string // Of is what it is measured against, often ""
+	Verdict, Sure     string // Sure is how sure it is, "" quite
 	Tone              tone
 	Before, After     string // labels of the commits between which it lies
 	BeforeURL         string // of the last run before, a folder
@@ -158,16 +157,12 @@ func (s *site) stepRow(f *foundStep, root string) stepRow {
 		LastURL: root + escapePath(runPath(f.lastAfter)), LastDate: f.lastAfter.Started.Format(time.DateOnly),
 		Tone: goodTone,
 	}
-	word, verdict := "faster", "confirmed"
+	r.Verdict = "faster"
 	if f.worse() {
-		word, r.Tone = "slower", worseTone
+		r.Verdict, r.Tone = "slower", worseTone
 	}
 	if !f.Confirmed {
-		verdict = "unconfirmed, the next commit will tell"
-	}
-	r.Verdict = word + ", " + verdict
-	if f.estimated {
-		r.Verdict += ", noise estimated from the history"
+		r.Sure = "unconfirmed: the next commit will tell"
 	}
 	if !f.whole {
 		labels := cellLabels(f.series.Runs...)
@@ -176,7 +171,7 @@ func (s *site) stepRow(f *foundStep, root string) stepRow {
 			r.Where += " × " + plain(f.concurrency)
 		}
 		if f.againstRun {
-			r.Change += " against the whole run"
+			r.Of = "against the whole run"
 		}
 	}
 	if d := f.after.Diff; d != nil && d.Path != "" {
@@ -284,7 +279,7 @@ func (s *site) feed(all []foundStep) []byte {
 		r := s.stepRow(f, base)
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %v %v %d %d %s %s", f.firstAfter.Series, f.metric, f.whole, f.context, f.concurrency, r.Before, r.After))
 		b.WriteString("<entry>\n")
-		element("title", fmt.Sprintf("%s: %s, %s: %s", r.Verdict, r.What, r.Where, r.Change))
+		element("title", join(" ", fmt.Sprintf("%s: %s, %s: %s", join(", ", r.Verdict, r.Sure), r.What, r.Where, r.Change), r.Of))
 		element("id", "urn:speedmatrix:step:"+hex.EncodeToString(sum[:16]))
 		element("updated", f.firstAfter.Started.Format(time.RFC3339))
 		b.WriteString("<link href=\"" + escapeXML(cmp.Or(r.DiffURL, r.SeriesURL)+"index.html") + "\"/>\n")

@@ -59,11 +59,14 @@ func (t Trend) SVG() []byte {
 			see(l.Y + l.Half)
 		}
 	}
+	right := width - 12.0
+	x := scale{-0.5, float64(len(t.Points)) - 0.5, left + 6, right - 16, false}
+	texts := t.heads(x, right)
 	heads := 0.0
-	if len(t.Marks) > 0 {
-		heads = trendHeads * trendRow
+	for _, h := range texts {
+		heads = max(heads, float64(trendRow*float64(h.row+1)))
 	}
-	right, bottom := width-12.0, lineBottom+heads
+	bottom := lineBottom + heads
 	lo, hi, at := linearTicks(lo, hi, 5)
 	ticks := make([]Tick, len(at))
 	for i, v := range at {
@@ -73,7 +76,6 @@ func (t Trend) SVG() []byte {
 		}
 	}
 	y := scale{lo, hi, bottom, top + heads + 6, false}
-	x := scale{-0.5, float64(len(t.Points)) - 0.5, left + 6, right - 16, false}
 	c := &canvas{}
 	c.grid(left, right, y, ticks, t.Y)
 	var labels []Tick
@@ -93,7 +95,7 @@ func (t Trend) SVG() []byte {
 		}
 		c.WriteString(`<path class="mean" d="M` + n(from) + " " + n(y.at(l.Y)) + "H" + n(to) + `"/>`)
 	}
-	t.marks(c, x, top+heads+6, bottom, right)
+	t.marks(c, x, texts, top+heads+6, bottom)
 	c.WriteString(`<g class="k0">`)
 	for i, p := range t.Points {
 		if drawable(p.Y, false) {
@@ -104,31 +106,46 @@ func (t Trend) SVG() []byte {
 	return t.svg(bottom+46, c)
 }
 
-// marks draws vertical lines with their texts, which stand in rows so that
-// neighbours do not cover each other; one without room has none.
-func (t Trend) marks(c *canvas, x scale, from, bottom, right float64) {
+// A head is the place of a mark's text; row is −1 where it has none.
+type head struct {
+	x   float64
+	row int
+}
+
+// heads places the texts of marks in rows, so that neighbours do not cover
+// each other; one without room has none.
+func (t Trend) heads(x scale, right float64) []head {
 	var room placer
-	for _, m := range t.Marks {
-		at := x.at(float64(m.Before) - 0.5)
-		class := "k0"
+	out := make([]head, len(t.Marks))
+	for i, m := range t.Marks {
+		w := textWidth(m.Text) + 6
+		out[i] = head{math.Max(left+w/2, math.Min(x.at(float64(m.Before)-0.5), right-w/2)), -1}
+		for row := 0; m.Text != "" && row < trendHeads && out[i].row < 0; row++ {
+			if room.free(out[i].x, float64(trendRow*float64(row)), w) {
+				out[i].row = row
+			}
+		}
+	}
+	return out
+}
+
+// marks draws vertical lines with their texts.
+func (t Trend) marks(c *canvas, x scale, texts []head, from, bottom float64) {
+	for i, m := range t.Marks {
+		at := n(x.at(float64(m.Before) - 0.5))
+		class, line := "k0", "l"
 		switch m.Tone {
 		case Bad:
 			class = "k5"
 		case Good:
 			class = "k2"
 		}
-		line := "l"
 		if m.Faint {
 			line = "c"
 		}
-		c.WriteString(`<g class="` + class + `"><path class="` + line + `" d="M` + n(at) + " " + n(from-4) + "V" + n(bottom) + `"/>`)
-		w := textWidth(m.Text) + 6
-		middle := math.Max(left+w/2, math.Min(at, right-w/2))
-		for row := range trendHeads {
-			if base := from - 8 - float64(trendRow*float64(row)); m.Text != "" && room.free(middle, base, w) {
-				c.text(middle, base, "middle", "n", m.Text)
-				break
-			}
+		c.WriteString(`<g class="` + class + `"><path class="` + line + `" d="M` + at + " " + n(from-4) + "V" + n(bottom) + `"/>`)
+		if h := texts[i]; h.row >= 0 {
+			c.text(h.x, from-8-float64(trendRow*float64(h.row)), "middle", "n", m.Text)
 		}
 		c.WriteString("</g>")
 	}
