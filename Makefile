@@ -87,7 +87,7 @@ site-1000: ## a site of 1,000 runs, built twice and again after one changed: the
 browser-tools: ## axe-core for the browser tests, pinned by its content, into a folder that git ignores
 	scripts/npm-file.sh axe-core@4.14.1 sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ== render/browsertest/tools/axe-core axe.min.js LICENSE
 
-browser: browser-tools ## pages in a real Chromium: network, console, scripts off, keyboard, phone, paper, axe-core
+browser: browser-tools assets ## pages in a real Chromium: network, console, scripts off, keyboard, phone, paper, axe-core
 	cd render/browsertest && $(GO) test -timeout 20m ./...
 
 .PHONY: assets

@@ -19,6 +19,7 @@ import (
 type Layer struct {
 	script, echarts asset
 	licences        []document
+	sum             string // of all files
 }
 
 // echartsFolder of a site holds ECharts and its licences.
@@ -57,6 +58,12 @@ func NewLayer(npm fs.FS) (*Layer, error) {
 		}
 		l.licences = append(l.licences, document{path.Join(echartsFolder, f.to), b})
 	}
+	h := sha256.New()
+	for _, d := range l.files() {
+		fmt.Fprintf(h, "%s %d\n", d.Name, len(d.Data))
+		h.Write(d.Data)
+	}
+	l.sum = hex.EncodeToString(h.Sum(nil))
 	return l, nil
 }
 
@@ -89,15 +96,10 @@ func (l *Layer) files() []document {
 // id stands for everything of the layer that a run's files depend on; "" is
 // that of none.
 func (l *Layer) id() string {
-	h := sha256.New()
-	for _, d := range l.files() {
-		fmt.Fprintf(h, "%s %d\n", d.Name, len(d.Data))
-		h.Write(d.Data)
-	}
 	if l == nil {
 		return ""
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return l.sum
 }
 
 // A layerView is what a page with the layer has besides.

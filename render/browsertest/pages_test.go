@@ -393,15 +393,17 @@ func TestAxe(t *testing.T) {
 			continue // axe judges how pages are made; what is in them TestPages has
 		}
 		seen[p.kind] = true
-		t.Run(p.kind, func(t *testing.T) { axeOf(t, browser, string(axe), origin+p.file) })
+		t.Run(p.kind, func(t *testing.T) { axeOf(t, browser, string(axe), origin+p.file, func(*tab) {}) })
 	}
 }
 
-func axeOf(t *testing.T, browser context.Context, axe, url string) {
+// axeOf holds a page to axe-core, after what first does with it.
+func axeOf(t *testing.T, browser context.Context, axe, url string, first func(*tab)) {
 	p := newTab(t, browser)
 	for _, scheme := range []string{"light", "dark"} {
 		p.look(scheme, 1280, 900)
 		p.open(url)
+		first(p)
 		ask[bool](p, `document.querySelectorAll("details").forEach(d => d.open = true) ?? true`)
 		ask[bool](p, axe+"; true")
 		keepShot(p, scheme)
