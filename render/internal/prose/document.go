@@ -24,7 +24,7 @@ func Document(source []byte, links map[string]string) (title string, body templa
 	frame := &framed{links: links}
 	md := goldmark.New(
 		goldmark.WithExtensions(
-			extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)),
+			extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignNone)),
 			extension.Strikethrough,
 		),
 		goldmark.WithParserOptions(
@@ -74,11 +74,24 @@ func (f *framed) Transform(doc *ast.Document, reader text.Reader, _ parser.Conte
 			for c := n.FirstChild(); c != nil; c = c.NextSibling() {
 				c.SetAttributeString("scope", []byte("col"))
 			}
+		case *extast.TableCell:
+			align(n)
 		}
 		return ast.WalkContinue, nil
 	})
 	for _, n := range away {
 		replaceByText(n, source)
+	}
+}
+
+// align says by a class how a column stands: the page's policy allows no
+// style, and the attribute is obsolete.
+func align(n *extast.TableCell) {
+	switch n.Alignment {
+	case extast.AlignRight:
+		n.SetAttributeString("class", []byte("end"))
+	case extast.AlignCenter:
+		n.SetAttributeString("class", []byte("mid"))
 	}
 }
 

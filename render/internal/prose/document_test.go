@@ -19,7 +19,7 @@ func TestDocument(t *testing.T) {
 	for _, want := range []string{
 		`<a href="../rules/index.html#two">the rules</a>`, "no page", `<a href="https://example.org/">there</a>`, `<a href="#a-part">here</a>`,
 		`<h2 id="a-part">A part</h2>`, `<h3 id="deeper">Deeper</h3>`,
-		`<th scope="col">Name</th>`, `<th align="right" scope="col">Rate</th>`,
+		`<th scope="col">Name</th>`, `<th scope="col" class="end">Rate</th>`,
 		`aria-labelledby="a-part"><table class="text"><caption class="unseen"><span>A part</span></caption>`,
 		`aria-labelledby="deeper"><table class="text"><caption class="unseen"><span>Deeper</span></caption>`,
 	} {

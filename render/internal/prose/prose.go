@@ -18,6 +18,7 @@ import (
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
+	extast "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
@@ -37,8 +38,7 @@ const headingShift = 2
 func HTML(notes []byte) (template.HTML, error) {
 	md := goldmark.New(
 		goldmark.WithExtensions(
-			// Alignment by attribute: the page's policy allows no style.
-			extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)),
+			extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignNone)),
 			extension.Strikethrough,
 			extension.Linkify,
 			extension.NewFootnote(extension.WithFootnoteIDPrefix(idPrefix)),
@@ -87,6 +87,8 @@ func (tame) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
 					n.SetAttributeString("id", append([]byte(idPrefix), id...))
 				}
 			}
+		case *extast.TableCell:
+			align(n)
 		case *ast.Image:
 			images = append(images, n)
 		case *ast.Link:

@@ -24,7 +24,7 @@ func TestHTML(t *testing.T) {
 		{"an image in a link", "[![alt](https://example.org/p.png)](https://example.org/)\n", `<p><a href="https://example.org/">alt</a></p>`},
 		{"an embedded image too", "![dot](data:image/png;base64,AAAA)\n", `<p>dot</p>`},
 		{"raw HTML is left out", "<script>alert(1)</script>\n\na<b onclick=x>b</b>\n", "<!-- raw HTML omitted -->\n<p>a<!-- raw HTML omitted -->b<!-- raw HTML omitted --></p>"},
-		{"table alignment without style", "| a | b |\n|---|--:|\n| 1 | 2 |\n", "<table>\n<thead>\n<tr>\n<th>a</th>\n<th align=\"right\">b</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>1</td>\n<td align=\"right\">2</td>\n</tr>\n</tbody>\n</table>"},
+		{"table alignment without style", "| a | b |\n|---|--:|\n| 1 | 2 |\n", "<table>\n<thead>\n<tr>\n<th>a</th>\n<th class=\"end\">b</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>1</td>\n<td class=\"end\">2</td>\n</tr>\n</tbody>\n</table>"},
 		{"control characters are seen", "a\x00b \u202ec\n", `<p>a\u0000b \u202ec</p>`},
 		{"code keeps its indentation", "    a\n      b\n", "<pre><code>a\n  b\n</code></pre>"},
 		{"hard line break", "a  \nb\n", "<p>a<br>\nb</p>"},
