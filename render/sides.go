@@ -33,18 +33,13 @@ func (s *side) first() *summary { return s.Runs[0] }
 // are each a side.
 func sidesOf(runs []*summary) []*side {
 	runs = slices.SortedFunc(slices.Values(runs), byVersion)
-	at := map[string]*side{}
 	var sides []*side
 	for _, r := range runs {
-		id := fmt.Sprintf("%q %q %q", r.Commit[:min(len(r.Commit), 9)], r.Version, r.Build)
-		if r.Commit == "" && r.Version == "" {
-			id = r.ID
+		i := slices.IndexFunc(sides, func(s *side) bool { return sameBuild(s.first(), r) })
+		if i < 0 {
+			i, sides = len(sides), append(sides, &side{})
 		}
-		if at[id] == nil {
-			at[id] = &side{}
-			sides = append(sides, at[id])
-		}
-		at[id].Runs = append(at[id].Runs, r)
+		sides[i].Runs = append(sides[i].Runs, r)
 	}
 	// The build that was measured first gets the plain slug.
 	taken := map[string]bool{}
@@ -61,6 +56,14 @@ func sidesOf(runs []*summary) []*side {
 		taken[s.Slug] = true
 	}
 	return sides
+}
+
+// sameBuild reports whether two runs are known to be of one build: 9 digits
+// and 12 can be one commit.
+func sameBuild(a, b *summary) bool {
+	n := min(len(a.Commit), len(b.Commit))
+	commit := a.Commit == b.Commit || n >= 7 && a.Commit[:n] == b.Commit[:n]
+	return commit && a.Version == b.Version && a.Build == b.Build && a.Commit+a.Version != ""
 }
 
 // A siteDiff is the comparison of a side with the one before it in its
