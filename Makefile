@@ -84,10 +84,11 @@ site-1000: ## a site of 1,000 runs, built twice and again after one changed: the
 	SPEEDMATRIX_SITE_RUNS=1000 $(GO) test ./render -run '^TestManyRuns$$' -count 1 -v -timeout 60m
 
 .PHONY: browser browser-tools
-browser-tools: ## axe-core for the browser tests, pinned by its content, into a folder that git ignores
+browser-tools: ## axe-core and the W3C's HTML checker for the browser tests, pinned by their content, into a folder that git ignores
 	scripts/npm-file.sh axe-core@4.14.1 sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ== render/browsertest/tools/axe-core axe.min.js LICENSE
+	scripts/npm-file.sh vnu-jar@26.9.27 sha512-TkQd5DFfOaWC9ebtvozTsrH2Vaod3jYg+vrOeREzIXxBexLz9+rS2DNtjn7+RPUiZhgli0SghgBX6RJRNea0KA== render/browsertest/tools/vnu-jar build/dist/vnu.jar LICENSE
 
-browser: browser-tools assets ## pages in a real Chromium: network, console, scripts off, keyboard, phone, paper, axe-core
+browser: browser-tools assets ## pages in a real Chromium: network, console, scripts off, keyboard, phone, paper, axe-core, valid HTML
 	cd render/browsertest && $(GO) test -timeout 20m ./...
 
 .PHONY: assets
