@@ -101,11 +101,18 @@ type wireUsage struct {
 // Half a surrogate pair, as in "\ud83d" with its "\ude00" in the next event,
 // becomes U+FFFD in both: no server is known to send one, and no figure
 // depends on it.
+//
+// The chunk's text may be a part of data.
 func DecodeChunk(data []byte) (Chunk, error) {
-	c := Chunk{
-		TokenIDs: int(runlog.Unknown), PromptTokens: runlog.Unknown,
-		CompletionTokens: runlog.Unknown, CachedTokens: runlog.Unknown,
+	if c, ok := decodeUsual(data); ok {
+		return c, nil
 	}
+	return decodeAny(data)
+}
+
+// decodeAny is DecodeChunk without the short cut.
+func decodeAny(data []byte) (Chunk, error) {
+	c := noChunk()
 	// A server that cuts its text between bytes of a character sends JSON
 	// that is not UTF-8. The stray bytes are carried through the decoder as
 	// private characters and put back.

@@ -106,6 +106,12 @@ func FuzzDecodeChunk(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := DecodeChunk(data)
+		if quick, ok := decodeUsual(data); ok {
+			// The short cut says what the standard library's decoder says.
+			if any, anyErr := decodeAny(data); anyErr != nil || !reflect.DeepEqual(quick, any) {
+				t.Errorf("decodeUsual = %+v, decodeAny = %+v, %v", quick, any, anyErr)
+			}
+		}
 		if err != nil {
 			return
 		}
