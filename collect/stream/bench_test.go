@@ -41,7 +41,7 @@ func BenchmarkRecord(b *testing.B) {
 			}
 			rest = rest[n:]
 		}
-		if n := len(x.rec.events); n != events {
+		if n := x.rec.events.n; n != events {
 			b.Fatalf("%d events, want %d", n, events)
 		}
 	}

@@ -33,13 +33,23 @@ type DecodeOptions struct {
 // chunk of unknown content, and the request ends in an error that quotes it.
 // An error event ends its request; nothing behind it counts.
 func (r *Recording) Decode(ev *runlog.Events, opt DecodeOptions) {
+	events := r.events.cursor()
 	for i := range r.requests {
-		end := len(r.events)
+		end := r.events.n
 		if i+1 < len(r.requests) {
 			end = r.requests[i+1].firstEvent
 		}
 		d := rowWriter{ev: ev, opt: opt, request: int32(i)}
-		d.writeRequest(&r.requests[i], r.events[r.requests[i].firstEvent:end])
+		d.begin(&r.requests[i])
+		goesOn := true
+		for k := range end - r.requests[i].firstEvent {
+			if raw := events.next(); goesOn {
+				goesOn = d.event(&r.requests[i], k, raw)
+			}
+		}
+		if goesOn {
+			d.end(&r.requests[i])
+		}
 	}
 }
 
@@ -60,7 +70,8 @@ type rowWriter struct {
 	bad      string
 }
 
-func (d *rowWriter) writeRequest(req *rawRequest, events []rawEvent) {
+// begin writes the rows of a request's beginning.
+func (d *rowWriter) begin(req *rawRequest) {
 	d.lastText = -1
 	sent := req.sentUs
 	if req.headersUs >= 0 && req.headersUs < sent {
@@ -75,18 +86,26 @@ func (d *rowWriter) writeRequest(req *rawRequest, events []rawEvent) {
 		h.Status = req.status
 		d.add(h, req.headRead)
 	}
-	for i, raw := range events {
-		c, err := DecodeChunk(raw.data)
-		if err == nil && c.IsError {
-			d.flush()
-			d.fail(raw.tUs, raw.read, req.status, strings.TrimSpace("error event: "+c.Err))
-			return
-		}
-		if err != nil && d.bad == "" {
-			d.bad = fmt.Sprintf("event %d of the request: %v", i, err)
-		}
-		d.chunk(c, err == nil, raw)
+}
+
+// event writes the row of the request's event i. It returns false if that
+// was the last row: an error.
+func (d *rowWriter) event(req *rawRequest, i int, raw rawEvent) bool {
+	c, err := DecodeChunk(raw.data)
+	if err == nil && c.IsError {
+		d.flush()
+		d.fail(raw.tUs, raw.read, req.status, strings.TrimSpace("error event: "+c.Err))
+		return false
 	}
+	if err != nil && d.bad == "" {
+		d.bad = fmt.Sprintf("event %d of the request: %v", i, err)
+	}
+	d.chunk(c, err == nil, raw)
+	return true
+}
+
+// end writes the last row of a request that no event has ended.
+func (d *rowWriter) end(req *rawRequest) {
 	d.flush()
 	switch {
 	case req.end == endNever:

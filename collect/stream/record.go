@@ -11,8 +11,7 @@ import (
 type Recording struct {
 	start    time.Time // instant 0 of the run
 	requests []rawRequest
-	events   []rawEvent
-	arena    arena
+	events   eventLog
 
 	delivered atomic.Bool
 }
@@ -30,7 +29,7 @@ func (r *Recording) Requests() int { return len(r.requests) }
 
 // rawRequest is what is known of a request without decoding.
 type rawRequest struct {
-	firstEvent int   // index in events
+	firstEvent int   // number of its first event
 	beganUs    int64 // writing it began
 	sentUs     int64 // its last byte was written, as soon as that could be noted
 	status     int32
@@ -53,30 +52,5 @@ const (
 	endCancelled
 )
 
-// rawEvent is the data of one event, undecoded.
-type rawEvent struct {
-	data []byte
-	tUs  int64
-	read uint32 // number of the read that completed it, within the request
-}
-
 // us returns t as microseconds since the start of the run.
 func (r *Recording) us(t time.Time) int64 { return t.Sub(r.start).Microseconds() }
-
-// An arena keeps copies of many small byte slices in large blocks, so that
-// recording an event allocates nothing in nearly all cases.
-type arena struct{ block []byte }
-
-const arenaBlock = 1 << 20
-
-func (a *arena) copy(b []byte) []byte {
-	if len(b) > cap(a.block)-len(a.block) {
-		if len(b) > arenaBlock/4 {
-			return append([]byte(nil), b...)
-		}
-		a.block = make([]byte, 0, arenaBlock)
-	}
-	n := len(a.block)
-	a.block = append(a.block, b...)
-	return a.block[n:len(a.block):len(a.block)]
-}

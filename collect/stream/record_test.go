@@ -21,7 +21,7 @@ func TestSentIsBeforeTheAnswer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := Recording{requests: []rawRequest{{beganUs: 95, sentUs: tt.noted, headersUs: tt.headers, status: 200, headRead: 1}}}
 			if tt.token >= 0 {
-				r.events = []rawEvent{{[]byte(`{"choices":[{"delta":{"content":"x"}}]}`), tt.token, 2}}
+				r.events.add(rawEvent{[]byte(`{"choices":[{"delta":{"content":"x"}}]}`), tt.token, 2})
 			}
 			ev := &runlog.Events{}
 			r.Decode(ev, DecodeOptions{Text: TextFull})
@@ -44,7 +44,7 @@ func TestCharacterCutAroundAChunkOfTwoChannels(t *testing.T) {
 		"{\"choices\":[{\"delta\":{\"reasoning\":\"\xa9.\",\"content\":\"\xe2\x82\"}}]}",
 		"{\"choices\":[{\"delta\":{\"content\":\"\xac5\"}}]}",
 	} {
-		r.events = append(r.events, rawEvent{[]byte(data), int64(i), uint32(i + 1)})
+		r.events.add(rawEvent{[]byte(data), int64(i), uint32(i + 1)})
 	}
 	ev := &runlog.Events{}
 	r.Decode(ev, DecodeOptions{Text: TextFull})

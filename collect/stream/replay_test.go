@@ -108,9 +108,10 @@ func checkWireCuts(t *testing.T, wire []byte) {
 		if got := said(rowsOf(rec)); got != want {
 			t.Fatalf("cut at %d: rows\n%swant\n%s", cut, got, want)
 		}
-		for i, e := range rec.events {
-			completed := uint32(1)
-			if single.events[i].read > uint32(cut) {
+		events, singles := rec.events.cursor(), single.events.cursor()
+		for i := range rec.events.n {
+			e, completed := events.next(), uint32(1)
+			if singles.next().read > uint32(cut) {
 				completed = 2
 			}
 			if e.read != completed {

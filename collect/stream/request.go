@@ -202,7 +202,7 @@ const maxRecorded = 512 << 20
 func (x *exchange) begin(began, sent time.Time) {
 	r := x.rec
 	r.requests = append(r.requests, rawRequest{
-		firstEvent: len(r.events), beganUs: r.us(began), sentUs: r.us(sent), headersUs: -1, status: runlog.Unknown,
+		firstEvent: r.events.n, beganUs: r.us(began), sentUs: r.us(sent), headersUs: -1, status: runlog.Unknown,
 	})
 	x.req = &r.requests[len(r.requests)-1]
 	x.now.at = sent
@@ -245,9 +245,9 @@ func (x *exchange) read(stop context.Context, conn *Conn, idle time.Duration, se
 			x.reads++
 			x.bytes += int64(len(b))
 			x.now = a
-			before := len(x.rec.events)
+			before := x.rec.events.n
 			rest, ferr := x.resp.feed(b, x.onHead, x.onBody)
-			x.lateness.note(a.late, len(x.rec.events)-before, before-x.req.firstEvent)
+			x.lateness.note(a.late, x.rec.events.n-before, before-x.req.firstEvent)
 			if !x.resp.inBody {
 				x.keepTail(b)
 			}
@@ -312,7 +312,7 @@ func (x *exchange) finished() error {
 	if x.done {
 		return nil
 	}
-	if len(x.rec.events) == x.req.firstEvent && len(x.plain) > 0 {
+	if x.rec.events.n == x.req.firstEvent && len(x.plain) > 0 {
 		return errNotStream
 	}
 	return errTruncated
@@ -339,7 +339,7 @@ func (x *exchange) onBody(b []byte) error {
 	if x.bytes > maxRecorded {
 		return errTooMuch
 	}
-	if n := min(len(b), maxPlain-len(x.plain)); n > 0 && len(x.rec.events) == x.req.firstEvent {
+	if n := min(len(b), maxPlain-len(x.plain)); n > 0 && x.rec.events.n == x.req.firstEvent {
 		x.plain = append(x.plain, b[:n]...)
 	}
 	if x.resp.status != 200 {
@@ -361,7 +361,7 @@ func (x *exchange) onEvent(data []byte) error {
 		x.req.endUs, x.req.endRead = x.rec.us(x.now.at), x.reads
 		return nil
 	}
-	x.rec.events = append(x.rec.events, rawEvent{x.rec.arena.copy(data), x.rec.us(x.now.at), x.reads})
+	x.rec.events.add(rawEvent{data, x.rec.us(x.now.at), x.reads})
 	if x.seen {
 		if looksLikeError(data) {
 			return errErrorEvent
@@ -401,7 +401,7 @@ func (x *exchange) explain(err error, idle time.Duration) string {
 		}
 		return fmt.Sprintf("HTTP %d: %s", x.resp.status, msg)
 	case errors.Is(err, errErrorEvent):
-		data := x.rec.events[len(x.rec.events)-1].data
+		data := x.rec.events.last.data
 		if c, err := DecodeChunk(data); err == nil && c.Err != "" {
 			return "error event: " + c.Err
 		}
@@ -412,7 +412,7 @@ func (x *exchange) explain(err error, idle time.Duration) string {
 		return fmt.Sprintf("nothing arrived for %v (idle limit)", idle)
 	}
 	msg := describe(err)
-	if n := len(x.rec.events) - x.req.firstEvent; n > 0 {
+	if n := x.rec.events.n - x.req.firstEvent; n > 0 {
 		msg += fmt.Sprintf(" after %d events", n)
 	}
 	x.req.last = x.last

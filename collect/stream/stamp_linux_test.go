@@ -153,8 +153,8 @@ func TestWhatHasArrivedBeforeTheStopIsRecorded(t *testing.T) {
 	if _, _, err := conn.read(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("read after the stop: %v, want %v", err, os.ErrDeadlineExceeded)
 	}
-	if err := x.read(stop, conn, time.Minute, true); !errors.Is(err, os.ErrDeadlineExceeded) || len(rec.events) != 2 {
-		t.Errorf("%d events recorded, error %v; want 2 and %v", len(rec.events), err, os.ErrDeadlineExceeded)
+	if err := x.read(stop, conn, time.Minute, true); !errors.Is(err, os.ErrDeadlineExceeded) || rec.events.n != 2 {
+		t.Errorf("%d events recorded, error %v; want 2 and %v", rec.events.n, err, os.ErrDeadlineExceeded)
 	}
 }
 
