@@ -39,15 +39,15 @@
   };
 
   // "@name" is a colour of the page.
-  const filled = (o, key) => Array.isArray(o) ? o.map(v => filled(v)) : o && typeof o == "object"
-    ? Object.fromEntries(Object.entries(o).map(([k, v]) => [k, filled(v, k)]))
-    : /color$/i.test(key) ? style.getPropertyValue("--" + o.slice(1)) : o;
+  const filled = o => JSON.parse(JSON.stringify(o), (k, v) => /color$/i.test(k) ? style.getPropertyValue("--" + v.slice(1)) : v);
   const draw = f => {
     const o = filled(f.option), {right, top, bottom} = o.grid[0], x = f.chart.getWidth() - right + 8, h = f.chart.getHeight() - top - bottom;
     for (const a of [...o.xAxis, ...o.yAxis]) a.axisLabel.formatter = (v, i) => a.labels[i];
     for (const s of o.series) {
       s.renderItem = box(o.series.length);
-      s.labelLayout = p => p.dataIndex == null ? {x, y: +top + h * s.nameAt} : {hideOverlap: true};
+      const y = +top + h * s.nameAt;
+      s.labelLayout = p => p.dataIndex == null ? {x, y} : {hideOverlap: true};
+      if (y) s.markLine.data[0][1] = {x: x - 4, y};
     }
     Object.assign(o.tooltip, {formatter: tip(f.option), confine: true, transitionDuration: 0});
     o.textStyle = {fontFamily: style.fontFamily};

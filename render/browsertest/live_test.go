@@ -76,10 +76,16 @@ const liveScript = `(() => {
   return r;
 })()`
 
+// until waits until an expression holds, as long as the tab lives.
+func (p *tab) until(expression string) error {
+	_, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(0)))
+	return err
+}
+
 // untilLive waits for what a reader waits for.
 func (p *tab) untilLive() live {
 	p.Helper()
-	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](`document.querySelector(".live button").textContent.startsWith("Back")`)); err != nil {
+	if err := p.until(`document.querySelector(".live button").textContent.startsWith("Back")`); err != nil {
 		p.Fatalf("the charts did not come: %v; %+v", err, ask[live](p, liveScript))
 	}
 	return ask[live](p, liveScript)
@@ -208,7 +214,7 @@ func TestLiveChartsAnswer(t *testing.T) {
 		const colour = `getComputedStyle(document.body).getPropertyValue("--c0")`
 		light := ask[string](p, colour)
 		p.look("dark", 1280, 900)
-		if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](firstSeries+` === "[1,1,1,1,1,1]"`)); err != nil || ask[string](p, colour) == light {
+		if err := p.until(firstSeries + ` === "[1,1,1,1,1,1]"`); err != nil || ask[string](p, colour) == light {
 			t.Errorf("in dark the first series is on the charts %s with %s, and was with %s (%v)", ask[string](p, firstSeries), ask[string](p, colour), light, err)
 		}
 		keepShot(p, "live-dark")
@@ -224,7 +230,7 @@ func TestLiveChartsAnswer(t *testing.T) {
 	t.Run("they fit a phone", func(t *testing.T) {
 		p.on(t).fits()
 		const wider = `[...document.querySelectorAll(".canvas")].some(e => e.querySelector("svg").getBoundingClientRect().width > e.clientWidth)`
-		if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool]("!"+wider)); err != nil {
+		if err := p.until("!" + wider); err != nil {
 			t.Errorf("charts are wider than their place: %v", err)
 		}
 		p.look("light", 1280, 900)
@@ -277,7 +283,7 @@ func TestWithoutScripts(t *testing.T) {
 	p = newTab(t, browser)
 	p.open(serve(t, dir) + file)
 	p.do(chromedp.Click(".live button"))
-	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](`document.querySelector(".live span").textContent.includes("could not")`)); err != nil {
+	if err := p.until(`document.querySelector(".live span").textContent.includes("could not")`); err != nil {
 		t.Errorf("nothing is said: %v", err)
 	}
 	if got := ask[live](p, liveScript); got.Button != askText || got.Hidden != 0 {

@@ -106,6 +106,7 @@ func serve(t *testing.T, dir string) string {
 			defer z.Close()
 			w = zipped{w, z}
 		}
+		r.URL.Path = strings.TrimSuffix(r.URL.Path, "index.html") // which a file server only leads away from
 		files.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)

@@ -10,7 +10,7 @@
 //   - a colour "@name" is the custom property --name of the page;
 //   - an axis has labels for its ticks;
 //   - a series has a place for its name beside the plot, 0 at the top of it,
-//     1 at its bottom;
+//     1 at its bottom, and the start of a line that leads there;
 //   - an item is its numbers, then in words where that is, what was found
 //     there, and the status. A number that is null has no place;
 //   - a series of type custom is of boxes: its group, and six percentiles.
@@ -89,6 +89,9 @@ func Lines(l chart.Lines) ([]byte, error) {
 		m := object{"blur": object{"lineStyle": faint, "itemStyle": faint, "label": faint, "endLabel": faint}}
 		if !math.IsNaN(names[i]) {
 			m["nameAt"] = math.Round(1000*names[i]) / 1000
+			end := placedEnd(l, s.Points)
+			m["markLine"] = object{"silent": true, "symbol": "none", "label": object{"show": false}, "lineStyle": object{"color": colour, "width": 1, "type": []int{1, 3}},
+				"emphasis": object{"disabled": true}, "data": [][]object{{{"coord": []float64{number(end.X), number(end.Y)}}}}}
 			m["endLabel"] = object{"show": true, "formatter": "{a}", "color": colour, "fontWeight": 600, "fontSize": textPx}
 		}
 		if texts {
@@ -139,6 +142,17 @@ func lastIndex(points []chart.Point, ok func(chart.Point) bool) int {
 		i--
 	}
 	return i
+}
+
+// placedEnd returns the point of a line that lies farthest to the right.
+func placedEnd(l chart.Lines, points []chart.Point) (end chart.Point) {
+	end.X = math.Inf(-1)
+	for _, p := range points {
+		if p.X > end.X && l.X.Shows(p.X) && l.Y.Shows(p.Y) {
+			end = p
+		}
+	}
+	return end
 }
 
 // whereOf returns a title without the value at its end.
