@@ -61,7 +61,7 @@ func columnsOf[T any]() []column {
 		c := column{
 			name: field.Name(), kind: format.Type(field.Type().Kind()), optional: field.Optional(),
 			typeName: typeName(format.Type(field.Type().Kind()), field.Type().LogicalType()),
-			codec:    format.Zstd, // newWriter's default, as the encodings here
+			codec:    format.Zstd, // by default, as the encodings here
 		}
 		switch {
 		case field.Encoding() != nil:

@@ -1,18 +1,13 @@
 package runlog
 
 import (
-	"fmt"
 	"io"
 	"strconv"
-
-	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/compress/zstd"
 )
 
 // An eventRow is Event as a Parquet row: columns, types and encodings of an
-// event file, in this order. FORMAT.md says why each is as it is. A plain
-// string that is optional would turn "" into null, so optional columns are
-// pointers; they point into the Events being written.
+// event file, in this order. FORMAT.md says why each is as it is. No row is
+// ever made: the columns are written and read one by one.
 type eventRow struct {
 	Phase            string  `parquet:"phase,dict"`
 	ContextTokens    int32   `parquet:"context_tokens,dict"`
@@ -29,7 +24,7 @@ type eventRow struct {
 	FinishReason     *string `parquet:"finish_reason,optional,dict"`
 	PromptTokens     *int32  `parquet:"prompt_tokens,optional,dict"`
 	CachedTokens     *int32  `parquet:"cached_tokens,optional,dict"`
-	CompletionTokens *int32  `parquet:"completion_tokens,optional"` // delta, by the default that newWriter sets: the library refuses the tag on a pointer
+	CompletionTokens *int32  `parquet:"completion_tokens,optional"` // delta, by the default that emptyFile sets: the library refuses the tag on a pointer
 	Status           *int32  `parquet:"status,optional,dict"`
 	Error            *string `parquet:"error,optional,dict"`
 }
@@ -43,16 +38,8 @@ type sampleRow struct {
 	Value  float64 `parquet:"value,plain"`
 }
 
-const (
-	createdBy = "speedmatrix " + Format // fixed, so that an upgrade of the library changes no bytes
-
-	// pageBytes is how much of a column a page holds before it is encoded.
-	// Larger than the library's 256 KiB: 3 % fewer bytes.
-	pageBytes = 1 << 20
-
-	// batchRows is how many rows are handed to the library at a time.
-	batchRows = 1024
-)
+// createdBy is fixed, so that an upgrade of the library changes no bytes.
+const createdBy = "speedmatrix " + Format
 
 // Keys of the metadata with which a file alone says what it is.
 const (
@@ -81,98 +68,49 @@ func telemetryMetadata() map[string]string {
 	return map[string]string{metaFormat: Format, metaContent: contentTelemetry}
 }
 
-// newWriter returns a Parquet writer of rows of type T, sorted by the named
-// columns, to w.
-func newWriter[T any](w io.Writer, metadata map[string]string, sorted ...string) *parquet.GenericWriter[T] {
-	var order []parquet.SortingColumn
-	for _, name := range sorted {
-		order = append(order, parquet.Ascending(name))
-	}
-	options := []parquet.WriterOption{
-		&parquet.WriterConfig{CreatedBy: createdBy},
-		parquet.Compression(&zstd.Codec{Level: zstd.SpeedBetterCompression}),
-		parquet.PageBufferSize(pageBytes),
-		parquet.DataPageVersion(2),
-		parquet.DataPageStatistics(false), // the page index has them
-		parquet.DefaultEncodingFor(parquet.Int32, &parquet.DeltaBinaryPacked),
-		parquet.SortingWriterConfig(parquet.SortingColumns(order...)),
-	}
-	for _, foreign := range []string{"text", "finish_reason", "error"} { // whole values would stand in the footer
-		options = append(options, parquet.SkipPageBounds(foreign))
-	}
-	for key, value := range metadata {
-		options = append(options, parquet.KeyValueMetadata(key, value))
-	}
-	return parquet.NewGenericWriter[T](w, options...)
-}
-
 // encodeEvents writes ev as a Parquet file to w.
 func encodeEvents(w io.Writer, ev *Events) error {
-	out := newWriter[eventRow](w, ev.Key.metadata(), "stream", "request", "seq")
-	rows := make([]eventRow, batchRows)
-	texts := make([]string, batchRows)
-	channels := channelNames // pointed to by the rows
-
-	known := func(p *int32) *int32 {
-		if *p == Unknown {
-			return nil
-		}
-		return p
+	e, err := newEncoder[eventRow](ev.Len(), ev.Key.metadata())
+	if err != nil {
+		return err
 	}
-	notEmpty := func(p *string) *string {
-		if *p == "" {
-			return nil
-		}
-		return p
-	}
-	textStart := 0
-	for start := 0; start < ev.Len(); start += batchRows {
-		n := min(batchRows, ev.Len()-start)
-		textBase := textStart
-		batch := string(ev.Text[textBase:ev.TextEnd[start+n-1]]) // one allocation for all texts of the batch
-		for j := range n {
-			i := start + j
-			row := &rows[j]
-			*row = eventRow{
-				Phase: string(ev.Key.Phase), ContextTokens: ev.Key.ContextTokens, Concurrency: ev.Key.Concurrency,
-				Stream: ev.Stream[i], Request: ev.Request[i], Seq: ev.Seq[i], Kind: kindNames[ev.Kind[i]],
-				TUs: ev.TUs[i], SameRead: ev.SameRead[i],
-				Tokens: known(&ev.Tokens[i]), Channel: notEmpty(&channels[ev.Channel[i]]),
-				FinishReason: notEmpty(&ev.FinishReason[i]), PromptTokens: known(&ev.PromptTokens[i]),
-				CachedTokens: known(&ev.CachedTokens[i]), CompletionTokens: known(&ev.CompletionTokens[i]),
-				Status: known(&ev.Status[i]), Error: notEmpty(&ev.Error[i]),
-			}
-			if ev.HasText[i] {
-				texts[j] = batch[textStart-textBase : ev.TextEnd[i]-textBase]
-				row.Text = &texts[j]
-			}
-			textStart = ev.TextEnd[i]
-		}
-		if _, err := out.Write(rows[:n]); err != nil {
-			return fmt.Errorf("encode rows: %w", err)
-		}
-	}
-	if err := out.Close(); err != nil {
-		return fmt.Errorf("encode file: %w", err)
-	}
-	return nil
+	e.constant(plainWords([]string{string(ev.Key.Phase)}))
+	e.constant(plainNumbers([]int32{ev.Key.ContextTokens}))
+	e.constant(plainNumbers([]int32{ev.Key.Concurrency}))
+	e.numbers(ev.Stream)
+	e.numbers(ev.Request)
+	e.numbers(ev.Seq)
+	encodeEnum(e, ev.Kind, kindNames[:])
+	e.times(ev.TUs)
+	e.bools(ev.SameRead)
+	e.numbers(ev.Tokens)
+	encodeEnum(e, ev.Channel, channelNames[:])
+	e.texts(ev)
+	e.words(ev.FinishReason)
+	e.numbers(ev.PromptTokens)
+	e.numbers(ev.CachedTokens)
+	e.numbers(ev.CompletionTokens)
+	e.numbers(ev.Status)
+	e.words(ev.Error)
+	return e.finish(w, "stream", "request", "seq")
 }
 
 // encodeSamples writes samples as a Parquet file to w.
 func encodeSamples(w io.Writer, samples []Sample) error {
-	out := newWriter[sampleRow](w, telemetryMetadata(), "source", "name", "index", "t_us")
-	rows := make([]sampleRow, batchRows)
-	for start := 0; start < len(samples); start += batchRows {
-		batch := samples[start:min(start+batchRows, len(samples))]
-		for j, s := range batch {
-			rows[j] = sampleRow{TUs: s.TUs, Source: string(s.Source), Name: s.Name, Index: s.Index, Value: s.Value}
-		}
-		if _, err := out.Write(rows[:len(batch)]); err != nil {
-			return fmt.Errorf("encode rows: %w", err)
-		}
+	n := len(samples)
+	e, err := newEncoder[sampleRow](n, telemetryMetadata())
+	if err != nil {
+		return err
 	}
-	if err := out.Close(); err != nil {
-		return fmt.Errorf("encode file: %w", err)
+	times, values, indexes := make([]int64, n), make([]float64, n), make([]int32, n)
+	sources, names := make([]string, n), make([]string, n)
+	for i, s := range samples {
+		times[i], sources[i], names[i], indexes[i], values[i] = s.TUs, string(s.Source), s.Name, s.Index, s.Value
 	}
-	return nil
+	e.times(times)
+	e.words(sources)
+	e.words(names)
+	e.numbers(indexes)
+	e.floats(values)
+	return e.finish(w, "source", "name", "index", "t_us")
 }
