@@ -15,15 +15,9 @@ import (
 //
 // The text may be a part of data.
 func decodeUsual(data []byte) (c Chunk, ok bool) {
-	c = noChunk()
-	if !utf8.Valid(data) {
-		return c, false
-	}
-	u := usual{scanner: scanner{rest: data}, c: &c}
-	if !u.object(u.top) || len(u.rest) > 0 {
-		return c, false
-	}
-	return c, u.text()
+	u := usual{scanner: scanner{rest: data}, c: noChunk()}
+	ok = utf8.Valid(data) && u.object(u.top) && len(u.rest) == 0 && u.text()
+	return u.c, ok
 }
 
 // noChunk is a chunk of which nothing is known.
@@ -37,7 +31,7 @@ func noChunk() Chunk {
 // A usual is the decoding of one event.
 type usual struct {
 	scanner
-	c *Chunk
+	c Chunk
 
 	seen keys
 
