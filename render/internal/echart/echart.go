@@ -75,18 +75,18 @@ func Lines(l chart.Lines) ([]byte, error) {
 	xAxis := newAxis(l.X, xs, true)
 	yAxis := newAxis(l.Y, ys, false)
 	c.SetGlobalOptions(charts.WithXAxisOpts(xAxis.x()), charts.WithYAxisOpts(yAxis.y()))
-	var more []object // of each series
+	var more []object // of each series: what the types lack, and the data, which need no detour
 	names := l.Names()
 	for i, s := range l.Series {
 		colour := "@c" + strconv.Itoa(chart.Colour(i, len(l.Series)))
-		c.AddSeries(s.Label, items(l.X, s.Points, shows),
+		c.AddSeries(s.Label, nil,
 			charts.WithLineStyleOpts(opts.LineStyle{Color: colour, Width: 2}),
 			charts.WithItemStyleOpts(opts.ItemStyle{Color: colour, BorderColor: "@card", BorderWidth: 1}),
 			charts.WithEmphasisOpts(opts.Emphasis{Focus: "series"}),
 			charts.WithLineChartOpts(opts.LineChart{Symbol: "path://M0 0" + chart.Marker(i), SymbolSize: 10, ShowSymbol: opts.Bool(true), SymbolKeepAspect: opts.Bool(true)}),
 		)
 		faint := object{"opacity": 0.3} // beside the one that is pointed at
-		m := object{"blur": object{"lineStyle": faint, "itemStyle": faint, "label": faint, "endLabel": faint}}
+		m := object{"data": items(l.X, s.Points, shows), "blur": object{"lineStyle": faint, "itemStyle": faint, "label": faint, "endLabel": faint}}
 		if !math.IsNaN(names[i]) {
 			m["nameAt"] = math.Round(1000*names[i]) / 1000
 			end := placedEnd(l, s.Points)
@@ -192,12 +192,12 @@ func Boxes(b chart.Boxes) ([]byte, error) {
 	c.SetGlobalOptions(charts.WithXAxisOpts(xAxis.x()), charts.WithYAxisOpts(yAxis.y()))
 	var more []object
 	for i, name := range b.Series {
-		c.AddSeries(name, data[i],
+		c.AddSeries(name, nil,
 			charts.WithItemStyleOpts(opts.ItemStyle{Color: "@c" + strconv.Itoa(chart.Colour(i, len(b.Series)))}),
 			charts.WithEmphasisOpts(opts.Emphasis{Focus: "series"}),
 			charts.WithEncodeOpts(opts.Encode{X: 0, Y: []int{1, 2, 3, 4, 5, 6}}),
 		)
-		more = append(more, object{"clip": true})
+		more = append(more, object{"data": data[i], "clip": true})
 	}
 	c.Validate()
 	return marshal(c.JSON(), xAxis, yAxis, more)
