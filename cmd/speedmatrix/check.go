@@ -30,7 +30,8 @@ nothing else lies beside them; no text looks like a secret or a person's
 directory; the page beside the data (README.md) is up to date where there is
 one; and, as a warning, what was planned and not measured.
 Of a site: every link and anchor leads somewhere, no id is there twice, every
-page can be reached, nothing is loaded from elsewhere, no page is too heavy.
+page can be reached, nothing is loaded from elsewhere, no script runs but the
+site's own, no page is too heavy.
 
   -h, --help          this text
 
