@@ -189,6 +189,11 @@ func (r *run) lostServer(ctx context.Context, err error) error {
 // rows decodes recordings, one per stream, into one file's rows.
 func (r *run) rows(key runlog.Key, recs []*stream.Recording) *runlog.Events {
 	ev := &runlog.Events{Key: key}
+	n := 0
+	for _, rec := range recs {
+		n += rec.Rows()
+	}
+	ev.Grow(n)
 	for i, rec := range recs {
 		rec.Decode(ev, stream.DecodeOptions{
 			Stream: int32(i), Text: r.m.Plan.Text, HashKey: r.m.Plan.Salt, Redact: r.redact.Text,

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -39,11 +40,14 @@ type clientReport struct {
 	GCs         int64   // garbage collections while the streams ran
 	GCPauses    float64 // seconds, of all goroutines
 	ParquetSize int64
+
+	HeldBytes       int64 // of the heap, by what the streams recorded
+	StreamPeakBytes int64 // resident, until the streams had ended
 }
 
 // client is the client's process: as many streams as a cell has, each of one
 // request, with the collector's own client; then rows, then a Parquet file.
-func client(base string, streams, tokens int, result string) error {
+func client(base string, streams, tokens int, brief bool, result string) error {
 	c := newClock()
 	u, err := url.Parse(base + "/v1/chat/completions")
 	if err != nil {
@@ -91,7 +95,19 @@ func client(base string, streams, tokens int, result string) error {
 	}
 	rep.Chunks, rep.LateShared = late.Chunks()
 
+	if brief {
+		rep.StreamPeakBytes = process.PeakBytes()
+		for _, cl := range clients {
+			cl.Close()
+		}
+		rep.HeldBytes = heap()
+	}
 	ev := &runlog.Events{Key: runlog.Key{Phase: runlog.PhaseDecode, ContextTokens: 8, Concurrency: int32(streams)}}
+	n := 0
+	for _, rec := range recs {
+		n += rec.Rows()
+	}
+	ev.Grow(n)
 	for i, rec := range recs {
 		rec.Decode(ev, stream.DecodeOptions{Stream: int32(i), Text: stream.TextFull, Redact: func(s string) string { return s }})
 	}
@@ -110,14 +126,27 @@ func client(base string, streams, tokens int, result string) error {
 	}
 	rep.ParquetSize = info.Bytes
 	rep.TotalCPU, rep.PeakBytes = spent()-cpu, process.PeakBytes()
+	if brief {
+		return writeFile(result, rep)
+	}
 	rep.Requests = requests(ev, streams, c.at(start))
 	return writeFile(result, rep)
+}
+
+// heap returns the bytes of the heap that are in use, after a collection.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 func streamID(i int) string { return "stream-" + strconv.Itoa(i) }
 
 // bareID takes off what a server puts before a request's id.
-func bareID(id string) string { return strings.TrimPrefix(strings.TrimPrefix(id, "chatcmpl-"), "cmpl-") }
+func bareID(id string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(id, "chatcmpl-"), "cmpl-")
+}
 
 // requests returns the rows of each stream as what a client says.
 func requests(ev *runlog.Events, streams int, startNs int64) []taken {

@@ -21,11 +21,12 @@ import (
 const model = "simulated"
 
 func main() {
-	role := flag.String("role", "", "server or client: one of this program's own processes")
+	role := flag.String("role", "", "server, fast-server or client: one of this program's own processes")
 	base := flag.String("url", "", "of the server, for the client")
 	streams := flag.Int("streams", 0, "of the client")
 	tokens := flag.Int("tokens", 0, "of each stream")
 	period := flag.Duration("period", 0, "of the server's engine: each stream gets a token in each")
+	brief := flag.Bool("brief", false, "of the client: leave out the times of its events")
 	file := flag.String("file", "", "that the process leaves")
 	quick := flag.Bool("quick", false, "a second for each load instead of four, each once, to try it out")
 	peers := flag.String("peers", "peers", "directory of the other clients, as peers.sh makes it; those that it lacks are left out")
@@ -37,8 +38,10 @@ func main() {
 	switch *role {
 	case "server":
 		err = server(*period, *file)
+	case "fast-server":
+		err = fastServer(*tokens)
 	case "client":
-		err = profiled(*profile, func() error { return client(*base, *streams, *tokens, *file) })
+		err = profiled(*profile, func() error { return client(*base, *streams, *tokens, *brief, *file) })
 	default:
 		err = measure(options{quick: *quick, peers: *peers, only: *only, rate: *rate, profile: *profile})
 	}
@@ -85,5 +88,7 @@ func (l load) String() string {
 	return fmt.Sprintf("%s events/s, %d streams", figure.Number(float64(l.rate)), l.streams)
 }
 
-func (l load) period() time.Duration { return time.Second * time.Duration(l.streams) / time.Duration(l.rate) }
-func (l load) tokens() int           { return max(2, int(float64(l.rate)*l.seconds)/l.streams) }
+func (l load) period() time.Duration {
+	return time.Second * time.Duration(l.streams) / time.Duration(l.rate)
+}
+func (l load) tokens() int { return max(2, int(float64(l.rate)*l.seconds)/l.streams) }

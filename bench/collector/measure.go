@@ -70,13 +70,24 @@ type serving struct {
 	ended chan struct{} // it has said everything
 }
 
+// serve starts the server of a load.
 func (m *measurement) serve(l load) (*serving, error) {
+	file := filepath.Join(m.work, "truth")
+	s, err := m.start("-role", "server", "-period", l.period().String(), "-file", file)
+	if err == nil {
+		s.file = file
+	}
+	return s, err
+}
+
+// start starts this program as a server.
+func (m *measurement) start(args ...string) (*serving, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	s := &serving{file: filepath.Join(m.work, "truth"), begun: make(chan struct{}), ended: make(chan struct{})}
-	s.cmd = onTwoCores(self, "-role", "server", "-period", l.period().String(), "-file", s.file)
+	s := &serving{begun: make(chan struct{}), ended: make(chan struct{})}
+	s.cmd = onTwoCores(self, args...)
 	s.cmd.Stderr = os.Stderr
 	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
 		return nil, err

@@ -47,4 +47,6 @@ func writeTokenizer(dir string) error {
 }
 
 // book is text for clients that cut their prompts out of one.
-func book() string { return strings.Repeat("It was a bright cold day and the clocks were striking. ", 4000) }
+func book() string {
+	return strings.Repeat("It was a bright cold day and the clocks were striking. ", 4000)
+}

@@ -27,6 +27,9 @@ func (r *Recording) Delivered() bool { return r.delivered.Load() }
 // Requests returns the number of requests recorded.
 func (r *Recording) Requests() int { return len(r.requests) }
 
+// Rows returns the number of rows that Decode writes at most.
+func (r *Recording) Rows() int { return r.events.n + 3*len(r.requests) }
+
 // rawRequest is what is known of a request without decoding.
 type rawRequest struct {
 	firstEvent int   // number of its first event

@@ -1,6 +1,9 @@
 package runlog
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A Phase says which part of a run a request belongs to.
 type Phase string
@@ -165,6 +168,27 @@ type Events struct {
 
 // Len returns the number of rows.
 func (e *Events) Len() int { return len(e.Kind) }
+
+// Grow makes room for n more rows, so that appending them copies nothing but
+// text. Many rows that grow by themselves take twice the memory.
+func (e *Events) Grow(n int) {
+	e.Stream = slices.Grow(e.Stream, n)
+	e.Request = slices.Grow(e.Request, n)
+	e.Seq = slices.Grow(e.Seq, n)
+	e.Kind = slices.Grow(e.Kind, n)
+	e.TUs = slices.Grow(e.TUs, n)
+	e.SameRead = slices.Grow(e.SameRead, n)
+	e.Tokens = slices.Grow(e.Tokens, n)
+	e.Channel = slices.Grow(e.Channel, n)
+	e.HasText = slices.Grow(e.HasText, n)
+	e.TextEnd = slices.Grow(e.TextEnd, n)
+	e.FinishReason = slices.Grow(e.FinishReason, n)
+	e.PromptTokens = slices.Grow(e.PromptTokens, n)
+	e.CachedTokens = slices.Grow(e.CachedTokens, n)
+	e.CompletionTokens = slices.Grow(e.CompletionTokens, n)
+	e.Status = slices.Grow(e.Status, n)
+	e.Error = slices.Grow(e.Error, n)
+}
 
 // Append adds one row. It does not check it; Check does.
 func (e *Events) Append(ev Event) {
