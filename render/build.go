@@ -1,7 +1,6 @@
 package render
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -72,15 +71,17 @@ func Build(ctx context.Context, dirs []string, out string, o Options) (Result, e
 }
 
 // Check builds the site of run directories and compares it with out instead
-// of replacing it. It returns the files that Build would change, add or take
-// away, ascending, relative to out and with forward slashes.
+// of replacing it. It computes everything in full and uses no cache. It
+// returns the files that Build would change, add or take away, ascending,
+// relative to out and with forward slashes.
 func Check(ctx context.Context, dirs []string, out string, o Options) (changed []string, err error) {
 	dir, clean, err := beside(out)
 	if err != nil {
 		return nil, err
 	}
 	defer clean()
-	if _, err := writeSite(ctx, sourcesOf(dirs), dir, o); err != nil {
+	o.Cache = "" // what an earlier build kept proves nothing
+	if _, err := writeSite(ctx, sourcesOf(dirs), dir, "", o); err != nil {
 		return nil, err
 	}
 	return differences(dir, out)
@@ -104,6 +105,20 @@ func sourcesOf(dirs []string) []source {
 	return sources
 }
 
+// distinctNames refuses two runs of one name. File systems that take upper
+// for lower case would mix up their pages.
+func distinctNames(sources []source) error {
+	dirs := map[string]string{}
+	for _, s := range sources {
+		key := strings.ToLower(s.id)
+		if earlier, ok := dirs[key]; ok {
+			return fmt.Errorf("two runs are named %q: %q and %q", s.id, earlier, s.dir)
+		}
+		dirs[key] = s.dir
+	}
+	return nil
+}
+
 func build(ctx context.Context, sources []source, out string, o Options) (Result, error) {
 	out = filepath.Clean(out)
 	if err := mayReplace(out); err != nil {
@@ -114,7 +129,7 @@ func build(ctx context.Context, sources []source, out string, o Options) (Result
 		return Result{}, err
 	}
 	defer clean() // gone already when all went well
-	result, err := writeSite(ctx, sources, dir, o)
+	result, err := writeSite(ctx, sources, dir, out, o)
 	if err != nil {
 		return Result{}, err
 	}
@@ -231,69 +246,66 @@ func newRunPage(in Input, o Options) (*runPage, error) {
 	return p, err
 }
 
-// writeSite writes a whole site into the empty directory dir.
-func writeSite(ctx context.Context, sources []source, dir string, o Options) (Result, error) {
-	dirs := map[string]string{}
-	for _, s := range sources {
-		// File systems that take upper for lower case would mix up their pages.
-		key := strings.ToLower(s.id)
-		if earlier, ok := dirs[key]; ok {
-			return Result{}, fmt.Errorf("write site: two runs are named %q: %q and %q", s.id, earlier, s.dir)
-		}
-		dirs[key] = s.dir
+// A runEntry is a run on its way into a site.
+type runEntry struct {
+	source
+	summary  summary
+	computed bool
+}
+
+// writeSite writes a whole site into the empty directory dir. What it can it
+// takes over from the earlier site old; "" is none.
+func writeSite(ctx context.Context, sources []source, dir, old string, o Options) (Result, error) {
+	if err := distinctNames(sources); err != nil {
+		return Result{}, fmt.Errorf("write site: %w", err)
 	}
-	c, err := openCache(o)
+	c, err := openCache(o, dir+".cache")
 	if err != nil {
 		return Result{}, err
 	}
-	f := &folder{dir: dir}
-	result := Result{Runs: len(sources)}
-	var lock sync.Mutex
-	var runs []*summary
-	err = inParallel(ctx, sources, func(s source) error {
-		p, computed, err := c.page(s)
-		if err != nil {
-			return err
-		}
-		base := runsFolder + "/" + s.id + "/"
-		for _, d := range p.Files {
-			if err := f.write(base+d.Name, d.Data); err != nil {
-				return err
-			}
-		}
-		if o.RawURL == "" {
-			for _, name := range p.Summary.Raw {
-				if err := f.copy(base+rawFolder+"/"+name, s.dir, name); err != nil {
-					return err
-				}
-			}
-		}
-		lock.Lock()
-		defer lock.Unlock()
-		runs = append(runs, &p.Summary)
-		if computed {
-			result.Computed = append(result.Computed, s.id)
-		}
-		return nil
+	defer c.close()
+	entries := make([]*runEntry, len(sources))
+	for i, s := range sources {
+		entries[i] = &runEntry{source: s}
+	}
+	err = inParallel(ctx, entries, func(e *runEntry) (err error) {
+		e.summary, e.computed, err = c.summary(e.source)
+		return err
 	})
 	if err != nil {
 		return Result{}, err
 	}
-	slices.Sort(result.Computed)
+	runs := make([]*summary, len(entries))
+	for i, e := range entries {
+		runs[i] = &e.summary
+	}
 	s, err := newSite(runs, o)
 	if err != nil {
 		return Result{}, err
 	}
+	f := newFolder(dir, old, c.earlier.Parts)
+	result := Result{Runs: len(sources)}
 	if result.Compared, err = s.compare(ctx, c, f, sources); err != nil {
 		return Result{}, err
 	}
+	around, err := s.around()
+	if err != nil {
+		return Result{}, err
+	}
+	err = inParallel(ctx, entries, func(e *runEntry) error { return c.writeRun(f, e, around[e.id]) })
+	if err != nil {
+		return Result{}, err
+	}
+	for _, e := range entries {
+		if e.computed {
+			result.Computed = append(result.Computed, e.id)
+		}
+	}
+	slices.Sort(result.Computed)
 	if err := s.findSteps(ctx); err != nil {
 		return Result{}, err
 	}
 	if err := s.pages(); err != nil {
-		return Result{}, err
-	}
-	if err := s.linkRuns(f); err != nil {
 		return Result{}, err
 	}
 	for _, d := range s.files {
@@ -303,6 +315,9 @@ func writeSite(ctx context.Context, sources []source, dir string, o Options) (Re
 		if d.Name == slugsPath {
 			result.Slugs = d.Data
 		}
+	}
+	if err := c.keep(ctx, f); err != nil {
+		return Result{}, err
 	}
 	return result, c.prune()
 }
@@ -316,42 +331,55 @@ type Twin struct {
 }
 
 // Twins computes, or takes from the cache, the files that make run
-// directories readable where they lie, in the order of dirs, and
-// slugs.json for the directory that holds them. It writes nothing but the
-// cache, out of which it takes nothing.
-func Twins(ctx context.Context, dirs []string, o Options) (files []Twin, slugsJSON []byte, err error) {
-	c, err := openCache(o)
+// directories readable where they lie, and hands them to write, run by run in
+// the order of dirs. It returns slugs.json for the directory that holds them.
+// It writes nothing but the cache, out of which it takes nothing.
+func Twins(ctx context.Context, dirs []string, o Options, write func(Twin) error) (slugsJSON []byte, err error) {
+	temporary := ""
+	if o.Cache == "" {
+		if temporary, err = os.MkdirTemp("", "speedmatrix-pages-*"); err != nil {
+			return nil, fmt.Errorf("render Markdown: %w", err)
+		}
+	}
+	c, err := openCache(o, temporary)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	defer c.close()
+	given, err := readSlugs(o.Slugs)
+	if err != nil {
+		return nil, err
 	}
 	sources := sourcesOf(dirs)
-	pages := make(map[string]*runPage, len(dirs)) // by directory
-	var lock sync.Mutex
+	if err := distinctNames(sources); err != nil {
+		return nil, fmt.Errorf("render Markdown: %w", err)
+	}
+	runs := make([]*summary, len(sources))
+	at := make(map[string]int, len(sources))
+	for i, s := range sources {
+		at[s.dir] = i
+	}
 	err = inParallel(ctx, sources, func(s source) error {
-		p, _, err := c.page(s)
-		lock.Lock()
-		defer lock.Unlock()
-		pages[s.dir] = p
+		r, _, err := c.summary(s)
+		runs[at[s.dir]] = &r
 		return err
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	given, err := readSlugs(o.Slugs)
-	if err != nil {
-		return nil, nil, err
-	}
-	var runs []*summary
 	for _, s := range sources {
-		p := pages[s.dir]
-		runs = append(runs, &p.Summary)
+		p, _, err := c.page(s)
+		if err != nil {
+			return nil, err
+		}
 		for _, d := range p.Twin {
-			files = append(files, Twin{s.id, d.Name, d.Data})
+			if err := write(Twin{s.id, d.Name, d.Data}); err != nil {
+				return nil, err
+			}
 		}
 	}
 	given.assign(runs)
-	slugsJSON, err = given.json()
-	return files, slugsJSON, err
+	return given.json()
 }
 
 // inParallel calls do for every source, on all processors, and returns the
@@ -387,56 +415,6 @@ func inParallel[T any](ctx context.Context, sources []T, do func(T) error) error
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// A folder writes files below one directory.
-type folder struct{ dir string }
-
-func (f *folder) write(name string, data []byte) error {
-	path, err := f.place(name)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		return fmt.Errorf("write site: %w", err)
-	}
-	return nil
-}
-
-// rewrite replaces the first old in a file that was written.
-func (f *folder) rewrite(name string, old, new []byte) error {
-	path, err := f.place(name)
-	if err != nil {
-		return err
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("write site: %w", err)
-	}
-	return f.write(name, bytes.Replace(data, old, new, 1))
-}
-
-func (f *folder) copy(name, dir, file string) error {
-	if err := notLocal(file); err != nil {
-		return err
-	}
-	path, err := f.place(name)
-	if err != nil {
-		return err
-	}
-	if err := copyFile(path, dir, file); err != nil {
-		return fmt.Errorf("write site: %w", err)
-	}
-	return nil
-}
-
-// place makes the directory of a file.
-func (f *folder) place(name string) (string, error) {
-	path := filepath.Join(f.dir, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", fmt.Errorf("write site: %w", err)
-	}
-	return path, nil
 }
 
 // rawFiles lists the files of a run that a site holds or leads to.

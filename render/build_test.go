@@ -132,6 +132,18 @@ func buildSite(t *testing.T, dirs []string, out string, o render.Options) render
 	return result
 }
 
+func twins(t *testing.T, dirs []string, o render.Options) (files []render.Twin) {
+	t.Helper()
+	_, err := render.Twins(context.Background(), dirs, o, func(f render.Twin) error {
+		files = append(files, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
 // A site of many runs: the same bytes twice, with and without a cache and in
 // any order; after one run changed only that is computed.
 func TestManyRuns(t *testing.T) {
@@ -239,18 +251,23 @@ func TestWhatTheCacheDependsOn(t *testing.T) {
 		{"the program", func() { o.Version = "b" }, []string{"run-0000", "run-0001"}},
 		{"the address of raw files", func() { o.RawURL = "https://example.org/raw/" }, []string{"run-0000", "run-0001"}},
 		{"the site's address", func() { o.BaseURL = "https://example.org/" }, nil},
-		{"a damaged archive", func() {
+		{"a damaged archive of a page that is in the site", func() {
 			archives, err := filepath.Glob(filepath.Join(o.Cache, "*.zip"))
 			if err != nil || len(archives) != 2 {
 				t.Fatalf("archives %q (%v), want 2", archives, err)
 			}
 			for _, a := range archives {
-				b := []byte(read(t, a))
-				b[len(b)/2] ^= 1
-				writeFile(t, a, string(b))
+				damage(t, a)
 			}
-		}, []string{"run-0000", "run-0001"}},
-		{"and the archive is whole again", func() {}, nil},
+		}, nil},
+		{"the site is gone and the archive is damaged", func() { must(t, os.RemoveAll(filepath.Join(work, "site"))) }, []string{"run-0000", "run-0001"}},
+		{"the site is gone and the archive is whole again", func() { must(t, os.RemoveAll(filepath.Join(work, "site"))) }, nil},
+		{"a damaged record", func() { damage(t, filepath.Join(o.Cache, "site.record")) }, nil},
+		{"no record", func() { must(t, os.Remove(filepath.Join(o.Cache, "site.record"))) }, nil},
+		{"a file of the run was written again, the same", func() {
+			file := filepath.Join(dirs[0], runlog.ManifestFile)
+			writeFile(t, file, read(t, file))
+		}, nil},
 	} {
 		c.change()
 		if got := build(); !slices.Equal(got, c.want) {
@@ -261,13 +278,28 @@ func TestWhatTheCacheDependsOn(t *testing.T) {
 	writeFile(t, filepath.Join(o.Cache, "precious.zip"), "x")
 	dirs = dirs[:1]
 	build()
-	if got := names(t, o.Cache); len(got) != 3 || !slices.Contains(got, "precious.zip") {
-		t.Errorf("the cache holds %q, want an archive, what comparisons look at, and precious.zip", got)
+	if got := names(t, o.Cache); len(got) != 4 || !slices.Contains(got, "precious.zip") || !slices.Contains(got, "site.record") {
+		t.Errorf("the cache holds %q, want an archive, what comparisons look at, the record, and precious.zip", got)
 	}
 	o.Version = ""
 	if _, err := render.Build(context.Background(), dirs, filepath.Join(work, "site"), o); err == nil || !strings.Contains(err.Error(), "version") {
 		t.Errorf("a cache without a version: got %v", err)
 	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// damage changes a bit in the middle of a file.
+func damage(t *testing.T, file string) {
+	t.Helper()
+	b := []byte(read(t, file))
+	b[len(b)/2] ^= 1
+	writeFile(t, file, string(b))
 }
 
 // A damaged run is an error even where its page is in the cache.
@@ -277,9 +309,7 @@ func TestCacheHidesNoDamage(t *testing.T) {
 	o := render.Options{Cache: filepath.Join(work, "cache"), Version: "a"}
 	buildSite(t, dirs, filepath.Join(work, "site"), o)
 	file := filepath.Join(dirs[0], "cells", "decode-2048-c1.parquet")
-	b := []byte(read(t, file))
-	b[len(b)/2] ^= 1
-	writeFile(t, file, string(b))
+	damage(t, file)
 	if _, err := render.Build(context.Background(), dirs, filepath.Join(work, "site"), o); err == nil || !strings.Contains(err.Error(), "decode-2048-c1.parquet") {
 		t.Errorf("got %v, want an error that names the file", err)
 	}

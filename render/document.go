@@ -65,6 +65,19 @@ func Markdown(w io.Writer, in Input) error {
 	return err
 }
 
+// TwinsOf returns the files that belong into the directory of one run.
+func TwinsOf(in Input) ([]Twin, error) {
+	files, err := twin(in)
+	if err != nil {
+		return nil, err
+	}
+	var list []Twin
+	for _, d := range files {
+		list = append(list, Twin{in.Run.ID, d.Name, d.Data})
+	}
+	return list, nil
+}
+
 // twin returns the files that belong beside a run's data: its page as
 // Markdown first.
 func twin(in Input) ([]document, error) {
@@ -72,16 +85,25 @@ func twin(in Input) ([]document, error) {
 	if err != nil {
 		return nil, err
 	}
+	return twinOf(v)
+}
+
+func twinOf(v *runView) ([]document, error) {
 	v.Pictures = true
 	b, err := markdown("run.md.tmpl", v)
 	if err != nil {
 		return nil, err
 	}
-	files := []document{{ReadmeFile, b}}
+	return append([]document{{ReadmeFile, b}}, chartFiles(v)...), nil
+}
+
+// chartFiles returns each drawing of a run as a file.
+func chartFiles(v *runView) []document {
+	var files []document
 	for _, d := range v.Charts {
 		files = append(files, document{d.File, d.file()})
 	}
-	return files, nil
+	return files
 }
 
 func markdown(name string, view any) ([]byte, error) {

@@ -22,34 +22,20 @@ import (
 // archive of its pages.
 func launchFile(archive string) string { return strings.TrimSuffix(archive, ".zip") + ".launch" }
 
-// keepLaunch notes what comparisons look at.
-func (c *cache) keepLaunch(id string, r *ingest.Run) error {
+// writeLaunch keeps what comparisons look at, beside the run's archive.
+func (c *cache) writeLaunch(archive string, r *ingest.Run) error {
 	var b bytes.Buffer
 	if err := gob.NewEncoder(&b).Encode(compare.Essence(r)); err != nil {
-		return fmt.Errorf("keep run %q: %w", id, err)
+		return fmt.Errorf("keep run %q: %w", r.ID, err)
 	}
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	c.launches[id] = b.Bytes()
-	return nil
+	return writeKept(filepath.Join(c.dir, launchFile(archive)), b.Bytes())
 }
 
-func (c *cache) writeLaunch(id, archive string) error {
-	c.lock.Lock()
-	b := c.launches[id]
-	c.lock.Unlock()
-	return writeKept(filepath.Join(c.dir, launchFile(archive)), b)
-}
-
-// launch returns what comparisons look at of a run whose page was made.
+// launch returns what comparisons look at of a run whose summary was asked
+// for. What is damaged or gone is made anew.
 func (c *cache) launch(s source) (*ingest.Run, error) {
-	c.lock.Lock()
-	b, name := c.launches[s.id], c.names[s.id]
-	c.lock.Unlock()
-	if b == nil && name != "" {
-		b, _ = readKept(filepath.Join(c.dir, launchFile(name))) // one that is damaged or gone is made anew
-	}
-	if b != nil {
+	archive := c.archive(s.id)
+	if b, err := readKept(filepath.Join(c.dir, launchFile(archive))); err == nil {
 		r := &ingest.Run{}
 		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(r); err == nil {
 			return r, nil
@@ -59,15 +45,7 @@ func (c *cache) launch(s source) (*ingest.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.keepLaunch(s.id, in.Run); err != nil {
-		return nil, err
-	}
-	if name != "" {
-		if err := c.writeLaunch(s.id, name); err != nil {
-			return nil, err
-		}
-	}
-	return compare.Essence(in.Run), nil
+	return compare.Essence(in.Run), c.writeLaunch(archive, in.Run)
 }
 
 // use marks a file of the cache as one that this build needs.

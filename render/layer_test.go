@@ -1,7 +1,6 @@
 package render_test
 
 import (
-	"context"
 	"encoding/json"
 	"path"
 	"path/filepath"
@@ -206,14 +205,7 @@ func TestTheCacheKnowsTheLayer(t *testing.T) {
 // What lies beside the data is the same for every program.
 func TestTwinsHaveNoLayer(t *testing.T) {
 	dirs := fewRuns(t, 1)
-	plain, _, err := render.Twins(context.Background(), dirs, render.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	with, _, err := render.Twins(context.Background(), dirs, render.Options{Layer: newLayer(t, npm())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain, with := twins(t, dirs, render.Options{}), twins(t, dirs, render.Options{Layer: newLayer(t, npm())})
 	if diff := cmp.Diff(plain, with); diff != "" || len(plain) == 0 {
 		t.Errorf("%d files, with the layer others:\n%s", len(plain), diff)
 	}

@@ -127,7 +127,22 @@ func (s *site) compare(ctx context.Context, c *cache, f *folder, sources []sourc
 		}
 	}
 	err = inParallel(ctx, all, func(d *siteDiff) error {
-		kept, anew, err := s.diffPages(c, d, of)
+		name, err := c.diffName(d)
+		if err != nil {
+			return err
+		}
+		if name != "" {
+			c.use(name)
+		}
+		if p, ok := f.takeOver(d.Path, name); ok {
+			if err := json.Unmarshal(p.Note, &d.Brief); err == nil {
+				if len(p.Files) == 0 {
+					d.Path = ""
+				}
+				return nil
+			}
+		}
+		kept, anew, err := s.diffPages(c, d, name, of)
 		if err != nil {
 			return err
 		}
@@ -138,6 +153,11 @@ func (s *site) compare(ctx context.Context, c *cache, f *folder, sources []sourc
 				return err
 			}
 		}
+		note, err := json.Marshal(d.Brief)
+		if err != nil {
+			return fmt.Errorf("keep comparison %q: %w", d.Path, err)
+		}
+		f.wrote(d.Path, name, note)
 		if len(kept.Files) == 0 {
 			d.Path = ""
 		}
@@ -157,13 +177,8 @@ func (s *site) compare(ctx context.Context, c *cache, f *folder, sources []sourc
 
 // diffPages takes the pages of a comparison from the cache, or computes them
 // anew. There are none where the same launch is on both sides.
-func (s *site) diffPages(c *cache, d *siteDiff, of map[string]source) (k *keptDiff, anew bool, err error) {
-	name, err := c.diffName(d)
-	if err != nil {
-		return nil, false, err
-	}
+func (s *site) diffPages(c *cache, d *siteDiff, name string, of map[string]source) (k *keptDiff, anew bool, err error) {
 	if name != "" {
-		c.use(name)
 		if b, err := readKept(filepath.Join(c.dir, name)); err == nil {
 			k := &keptDiff{}
 			if err := gob.NewDecoder(bytes.NewReader(b)).Decode(k); err == nil {
@@ -184,7 +199,7 @@ func (s *site) diffPages(c *cache, d *siteDiff, of map[string]source) (k *keptDi
 // diffName hashes everything that a comparison's pages depend on. It is ""
 // where nothing is kept.
 func (c *cache) diffName(d *siteDiff) (string, error) {
-	if c.dir == "" {
+	if c.temporary {
 		return "", nil
 	}
 	h := sha256.New()
@@ -195,9 +210,7 @@ func (c *cache) diffName(d *siteDiff) (string, error) {
 	for _, side := range []*side{d.a, d.b} {
 		part("side")
 		for _, r := range side.Runs {
-			c.lock.Lock()
-			name := c.names[r.ID]
-			c.lock.Unlock()
+			name := c.named(r.ID)
 			if name == "" {
 				return "", nil
 			}

@@ -76,12 +76,16 @@ func openIn(dir, file string) (*os.File, error) {
 		return nil, err
 	}
 	defer root.Close()
+	return openRegular(root, file)
+}
+
+func openRegular(root *os.Root, file string) (*os.File, error) {
 	info, err := root.Stat(file)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", filepath.Join(dir, file))
+		return nil, fmt.Errorf("%s: not a regular file", filepath.Join(root.Name(), file))
 	}
 	return root.Open(file)
 }
@@ -148,13 +152,13 @@ func notLocal(name string) error {
 	return nil
 }
 
-func copyFile(path, dir, name string) error {
-	from, err := openIn(dir, filepath.FromSlash(name))
+func copyFile(path string, root *os.Root, name string) error {
+	from, err := openRegular(root, name)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	to, err := create(path)
 	if err != nil {
 		return err
 	}

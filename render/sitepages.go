@@ -85,11 +85,18 @@ func (s *site) group(runs []*summary) {
 			cmp.Compare(x.Hardware, y.Hardware), cmp.Compare(a.Path, b.Path),
 		)
 	})
+	models := map[string]map[string]bool{} // ids, by name
+	for _, r := range runs {
+		if models[r.Model] == nil {
+			models[r.Model] = map[string]bool{}
+		}
+		models[r.Model][r.ModelID] = true
+	}
 	s.names, s.sides = map[string]string{}, map[string]*side{}
-	for _, a := range runs {
-		s.names[a.ModelID] = a.Model
-		if slices.ContainsFunc(runs, func(b *summary) bool { return a.Model == b.Model && a.ModelID != b.ModelID }) {
-			s.names[a.ModelID] = cmp.Or(a.ModelID, a.Model)
+	for _, r := range runs {
+		s.names[r.ModelID] = r.Model
+		if len(models[r.Model]) > 1 {
+			s.names[r.ModelID] = cmp.Or(r.ModelID, r.Model)
 		}
 	}
 	for _, list := range s.series {
@@ -173,15 +180,15 @@ const aroundPlace = "<nav-around></nav-around>"
 // An aroundItem is a link from a run to what is about it.
 type aroundItem struct{ Text, URL, Rel string }
 
-// linkRuns puts the navigation into the pages of all runs, which are in f.
-func (s *site) linkRuns(f *folder) error {
+// around returns the navigation of the pages of each run, by run.
+func (s *site) around() (map[string][]byte, error) {
+	all := make(map[string][]byte, len(s.runs))
 	for _, list := range s.series {
 		for i, r := range list.Runs {
-			at := runPath(r)
 			v := struct {
 				Nav    []navItem
 				Around []aroundItem
-			}{Nav: s.newPage(at, "", "").Nav}
+			}{Nav: s.newPage(runPath(r), "", "").Nav}
 			const root = "../../"
 			v.Around = []aroundItem{
 				{"This model", root + s.modelPath(r) + "index.html", ""},
@@ -199,16 +206,12 @@ func (s *site) linkRuns(f *folder) error {
 			}
 			nav, err := html("around", v)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			for _, page := range []string{"index.html", cellsFile} {
-				if err := f.rewrite(at+page, []byte(aroundPlace), nav); err != nil {
-					return err
-				}
-			}
+			all[r.ID] = nav
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // A runRow is one run in a list.

@@ -163,11 +163,7 @@ func TestDiffOfTwoPagesShowsWhatChanged(t *testing.T) {
 	a, b := launchAt(31), launchAt(31)
 	b.i, b.faster, b.version = 52, 1.25, "0.21.1rc1.dev405+gffffffff1" // 52 has the statuses of 31
 	read := func(l launch) string {
-		files, _, err := render.Twins(context.Background(), []string{l.write(t, root)}, render.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(files[0].Data)
+		return string(twins(t, []string{l.write(t, root)}, render.Options{})[0].Data)
 	}
 	before, after := read(a), read(b)
 	gone, added := diffLines(t, before, after)

@@ -438,8 +438,8 @@ func TestComparisonsAreKept(t *testing.T) {
 			}
 		}
 	}
-	if kept, _ := filepath.Glob(filepath.Join(o.Cache, "*")); len(kept) != 5+5+2 {
-		t.Errorf("%d files are kept, want those of 5 runs and 2 comparisons", len(kept))
+	if kept, _ := filepath.Glob(filepath.Join(o.Cache, "*")); len(kept) != 5+5+2+1 {
+		t.Errorf("%d files are kept, want those of 5 runs and 2 comparisons, and the record", len(kept))
 	}
 }
 

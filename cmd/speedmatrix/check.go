@@ -107,14 +107,14 @@ func checkResults(e *env, root string) (problems int, err error) {
 		if e.ctx.Err() != nil {
 			return problems, errInterrupted
 		}
-		checkRun(e.ctx, dir, report, warn)
+		checkRun(dir, report, warn)
 	}
 	slugs, err := readSlugs([]string{root})
 	if err != nil {
 		return problems, err
 	}
 	if slugs != nil {
-		_, now, err := render.Twins(e.ctx, nil, render.Options{Slugs: slugs})
+		now, err := render.Twins(e.ctx, nil, render.Options{Slugs: slugs}, nil)
 		switch {
 		case errors.Is(err, context.Canceled):
 			return problems, errInterrupted
@@ -128,7 +128,7 @@ func checkResults(e *env, root string) (problems int, err error) {
 	return problems, nil
 }
 
-func checkRun(ctx context.Context, dir string, report, warn func(path, text string)) {
+func checkRun(dir string, report, warn func(path, text string)) {
 	in, err := render.Open(dir)
 	if err != nil {
 		report(dir, err.Error())
@@ -155,7 +155,7 @@ func checkRun(ctx context.Context, dir string, report, warn func(path, text stri
 	if _, err := os.Stat(filepath.Join(dir, render.ReadmeFile)); errors.Is(err, fs.ErrNotExist) {
 		return // nobody asked for a page there
 	}
-	files, _, err := render.Twins(ctx, []string{dir}, render.Options{})
+	files, err := render.TwinsOf(in)
 	if err != nil {
 		report(dir, err.Error())
 		return

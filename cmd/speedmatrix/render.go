@@ -202,9 +202,8 @@ func readProfiles(roots []string) ([]*compare.Profile, error) {
 // addresses of the site. It returns the paths of the files that changed, and
 // prints them; with check it writes and prints nothing.
 func writeTwins(e *env, dirs []string, root string, o render.Options, check bool) ([]string, error) {
-	files, slugs, err := render.Twins(e.ctx, dirs, o)
-	if err != nil {
-		return nil, err
+	if check {
+		o.Cache = "" // what an earlier build kept proves nothing
 	}
 	var changed []string
 	write := func(path string, data []byte) error {
@@ -224,14 +223,15 @@ func writeTwins(e *env, dirs []string, root string, o render.Options, check bool
 		_, err := fmt.Fprintln(e.stdout, path)
 		return err
 	}
-	for _, f := range files {
+	slugs, err := render.Twins(e.ctx, dirs, o, func(f render.Twin) error {
 		dir := filepath.Join(root, f.Run)
 		if _, err := os.Stat(filepath.Join(dir, runlog.ManifestFile)); err != nil {
-			return nil, hintedError{fmt.Errorf("write Markdown: %q is no run directory", dir), "the root is the directory that holds the runs, such as --markdown-into results"}
+			return hintedError{fmt.Errorf("write Markdown: %q is no run directory", dir), "the root is the directory that holds the runs, such as --markdown-into results"}
 		}
-		if err := write(filepath.Join(dir, f.Name), f.Data); err != nil {
-			return nil, err
-		}
+		return write(filepath.Join(dir, f.Name), f.Data)
+	})
+	if err != nil {
+		return nil, err
 	}
 	return changed, write(filepath.Join(root, render.SlugsFile), slugs)
 }
