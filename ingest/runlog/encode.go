@@ -1,13 +1,15 @@
 package runlog
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"math"
+	"slices"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding/delta"
 	"github.com/parquet-go/parquet-go/encoding/rle"
@@ -34,6 +36,7 @@ type encoder struct {
 	columns []column
 	rows    int
 	data    []byte // the file so far
+	zstd    *zstd.Encoder
 	chunks  []format.ColumnChunk
 	err     error // the first
 
@@ -45,31 +48,43 @@ type encoder struct {
 // newEncoder returns an encoder of rows rows of type T.
 func newEncoder[T any](rows int, metadata map[string]string) (*encoder, error) {
 	e := &encoder{columns: columnsOf[T](), rows: rows, data: []byte(parquetMagic)}
-	err := emptyFile[T](&e.meta, metadata)
-	return e, err
+	var err error
+	// The window is as large as a page, so that the encoder takes no more
+	// memory than that.
+	if e.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(pageBytes), zstd.WithZeroFrames(true), zstd.WithEncoderCRC(false)); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	e.meta = format.FileMetaData{Version: 2, CreatedBy: createdBy, NumRows: int64(rows), Schema: schemaOf[T]()}
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		e.meta.KeyValueMetadata = append(e.meta.KeyValueMetadata, format.KeyValue{Key: key, Value: metadata[key]})
+	}
+	for range e.columns {
+		e.meta.ColumnOrders = append(e.meta.ColumnOrders, format.ColumnOrder{Value: new(format.TypeDefinedOrder)})
+	}
+	return e, nil
 }
 
-// emptyFile sets meta to what the library says of a file without rows.
-func emptyFile[T any](meta *format.FileMetaData, metadata map[string]string) error {
-	options := []parquet.WriterOption{
-		&parquet.WriterConfig{CreatedBy: createdBy},
-		parquet.DefaultEncodingFor(parquet.Int32, &parquet.DeltaBinaryPacked),
+// schemaOf returns the schema of files with rows of type T.
+func schemaOf[T any]() []format.SchemaElement {
+	schema := parquet.SchemaOf(*new(T))
+	elements := []format.SchemaElement{{Name: schema.Name(), NumChildren: thrift.New(int32(len(schema.Fields())))}}
+	for _, field := range schema.Fields() {
+		e := format.SchemaElement{
+			Name: field.Name(), Type: thrift.New(format.Type(field.Type().Kind())), RepetitionType: thrift.New(format.Required),
+		}
+		if field.Optional() {
+			e.RepetitionType.V = format.Optional
+		}
+		if logical := field.Type().LogicalType(); logical != nil {
+			e.LogicalType = *logical
+		}
+		if converted := field.Type().ConvertedType(); converted != nil { // the same, for old readers
+			e.ConvertedType = thrift.New(*converted)
+		}
+		elements = append(elements, e)
 	}
-	for key, value := range metadata {
-		options = append(options, parquet.KeyValueMetadata(key, value))
-	}
-	var file bytes.Buffer
-	if err := parquet.NewGenericWriter[T](&file, options...).Close(); err != nil {
-		return fmt.Errorf("encode schema: %w", err)
-	}
-	data := file.Bytes()
-	tail := len(data) - len(parquetMagic) - 4
-	footer := data[tail-int(binary.LittleEndian.Uint32(data[tail:])) : tail]
-	if err := thrift.Unmarshal(new(thrift.CompactProtocol), footer, meta); err != nil {
-		return fmt.Errorf("encode schema: %w", err)
-	}
-	meta.RowGroups = nil
-	return nil
+	return elements
 }
 
 // finish writes the file to w. Its rows are sorted by the named columns.
@@ -77,7 +92,6 @@ func (e *encoder) finish(w io.Writer, sorted ...string) error {
 	if e.err != nil {
 		return e.err
 	}
-	e.meta.NumRows = int64(e.rows)
 	if e.rows > 0 {
 		group := format.RowGroup{Columns: e.chunks, NumRows: e.meta.NumRows, FileOffset: int64(len(parquetMagic))}
 		for i := range e.chunks {
@@ -128,10 +142,10 @@ func (e *encoder) eachPage(yield func(from, to int)) {
 
 // dictionary adds the dictionary page of the column begun last.
 func (e *encoder) dictionary(plain []byte, entries int) {
-	header := format.PageHeader{Type: format.DictionaryPage}
-	header.DictionaryPageHeader.V = format.DictionaryPageHeader{NumValues: int32(entries), Encoding: format.Plain}
-	header.DictionaryPageHeader.Valid = true
-	e.page(&header, nil, plain)
+	e.page(&format.PageHeader{
+		Type:                 format.DictionaryPage,
+		DictionaryPageHeader: thrift.New(format.DictionaryPageHeader{NumValues: int32(entries), Encoding: format.Plain}),
+	}, nil, plain)
 	meta := &e.chunks[len(e.chunks)-1].MetaData
 	meta.DataPageOffset = int64(len(e.data))
 }
@@ -152,15 +166,13 @@ func (e *encoder) dataPage(rows, nulls int, levels, values []byte) {
 			e.fail(err)
 		}
 	}
-	header := format.PageHeader{Type: format.DataPageV2}
-	header.DataPageHeaderV2.Valid = true
-	h := &header.DataPageHeaderV2.V
-	*h = format.DataPageHeaderV2{
-		NumValues: int32(rows), NumRows: int32(rows), NumNulls: int32(nulls), Encoding: c.encoding,
-		DefinitionLevelsByteLength: int32(len(e.encoded)),
-	}
-	h.IsCompressed.V, h.IsCompressed.Valid = c.codec != format.Uncompressed, true
-	e.page(&header, e.encoded, values)
+	e.page(&format.PageHeader{
+		Type: format.DataPageV2,
+		DataPageHeaderV2: thrift.New(format.DataPageHeaderV2{
+			NumValues: int32(rows), NumRows: int32(rows), NumNulls: int32(nulls), Encoding: c.encoding,
+			DefinitionLevelsByteLength: int32(len(e.encoded)), IsCompressed: thrift.New(c.codec != format.Uncompressed),
+		}),
+	}, e.encoded, values)
 }
 
 // page adds a page with its header. head is not compressed.
@@ -168,10 +180,7 @@ func (e *encoder) page(header *format.PageHeader, head, body []byte) {
 	chunk := &e.chunks[len(e.chunks)-1].MetaData
 	header.UncompressedPageSize = int32(len(head) + len(body))
 	if chunk.Codec == format.Zstd {
-		var err error
-		if e.packed, err = parquet.Zstd.Encode(e.packed, body); err != nil {
-			e.fail(err)
-		}
+		e.packed = e.zstd.EncodeAll(body, e.packed[:0])
 		body = e.packed
 	}
 	header.CompressedPageSize = int32(len(head) + len(body))

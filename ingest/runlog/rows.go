@@ -24,7 +24,7 @@ type eventRow struct {
 	FinishReason     *string `parquet:"finish_reason,optional,dict"`
 	PromptTokens     *int32  `parquet:"prompt_tokens,optional,dict"`
 	CachedTokens     *int32  `parquet:"cached_tokens,optional,dict"`
-	CompletionTokens *int32  `parquet:"completion_tokens,optional"` // delta, by the default that emptyFile sets: the library refuses the tag on a pointer
+	CompletionTokens *int32  `parquet:"completion_tokens,optional"` // delta, by the default of columnsOf: the library refuses the tag on a pointer
 	Status           *int32  `parquet:"status,optional,dict"`
 	Error            *string `parquet:"error,optional,dict"`
 }
