@@ -31,6 +31,8 @@ is, and which cells were lost. Each of them is one of:
   a list                   run directories with commas between them
   a commit                 its first digits: all its launches below --results
 
+with NAME= in front for what the report calls it, such as old=results/a,results/b.
+
 Three launches of each side are evidence; two with a noise profile.
 
 Which runs:
@@ -233,11 +235,12 @@ func (c *diffCommand) effects(list []string) error {
 func (c *diffCommand) run(e *env) (status int, err error) {
 	var sides []compare.Side
 	for _, arg := range c.args {
+		label, arg := cutLabel(arg)
 		side, err := findSide(arg, c.results, c.filter)
 		if err != nil {
 			return 0, err
 		}
-		s := compare.Side{}
+		s := compare.Side{Label: label}
 		if s.Runs, err = loadRuns(e, side); err != nil {
 			return 0, err
 		}
@@ -418,6 +421,19 @@ func hardwareOf(m *runlog.Manifest) string {
 
 // commitDigits are the first digits of a commit, as people give them.
 var commitDigits = regexp.MustCompile(`^[0-9a-f]{4,64}$`)
+
+// sideLabel is what a report may call a side.
+var sideLabel = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{N} ._+-]{0,31}$`)
+
+// cutLabel cuts the label off a side, "" where it has none: a directory may
+// have an equals sign in its name.
+func cutLabel(arg string) (label, rest string) {
+	label, rest, found := strings.Cut(arg, "=")
+	if _, err := os.Stat(arg); err == nil || !found || !sideLabel.MatchString(label) {
+		return "", arg
+	}
+	return label, rest
+}
 
 // findSide returns the run directories of a side: an existing directory, a
 // list of them, or a commit.

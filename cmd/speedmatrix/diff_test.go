@@ -247,6 +247,10 @@ func TestDiffOfCommits(t *testing.T) {
 			t.Errorf("the first lines do not say %q:\n%s", want, first)
 		}
 	}
+	_, stdout, stderr = commandLine("diff", "old one=73a583", "neu="+filepath.Join(root, "9f2c41e07b55-0010")+","+filepath.Join(root, "9f2c41e07b55-0040"), "--results", root)
+	if want := "compared      vllm old one → neu · 3 and 2 launches"; !strings.Contains(stdout, want) {
+		t.Errorf("labels: stderr %q, the first lines do not say %q:\n%s", stderr, want, stdout)
+	}
 	if status, _, stderr := commandLine("diff", "9f2c", "9", "--results", root); status != exitUsage {
 		t.Errorf("one digit: exit status %d, stderr %q", status, stderr)
 	}

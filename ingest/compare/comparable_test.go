@@ -28,6 +28,7 @@ func served(args ...string) func(*runlog.Manifest) {
 // not, and what comes of it.
 func TestComparability(t *testing.T) {
 	fact := func(v string) *runlog.Fact { return &runlog.Fact{Value: v, Source: runlog.FromFlag} }
+	tested := map[string]bool{}
 	for _, tt := range []struct {
 		name   string
 		both   func(*runlog.Manifest) // of either side
@@ -105,6 +106,7 @@ func TestComparability(t *testing.T) {
 		{name: "another order of cells", both: func(m *runlog.Manifest) { m.Plan.Order = []string{"x", "y"} }, b: func(m *runlog.Manifest) { m.Plan.Order = []string{"y", "x"} }, field: "order of cells", want: Note, judged: true},
 		{name: "a run that was stopped", b: func(m *runlog.Manifest) { m.Finished = false }, field: "finished", want: Warn, judged: true},
 	} {
+		tested[tt.field] = true
 		t.Run(tt.name, func(t *testing.T) {
 			apply := func(change func(*runlog.Manifest)) func(*ingest.Run) {
 				return func(r *ingest.Run) {
@@ -155,6 +157,11 @@ func TestComparability(t *testing.T) {
 				t.Errorf("the other way round: got %+v, want %+v with A and B swapped", back, f)
 			}
 		})
+	}
+	for _, r := range rules() {
+		if !tested[r.field] {
+			t.Errorf("the row %q of the table has no test", r.field)
+		}
 	}
 }
 
