@@ -41,7 +41,7 @@ type cache struct {
 }
 
 // cacheFile are the only names that a cache takes away.
-var cacheFile = regexp.MustCompile(`^[0-9a-f]{64}\.(zip|launch|diff)$`)
+var cacheFile = regexp.MustCompile(`^[0-9a-f]{64}\.(zip|launch|diff)(\.\d+\.partial)?$`)
 
 // Members of an archive: the summary first, then files in two folders.
 const (
@@ -358,13 +358,7 @@ func writePage(file string, p *runPage) error {
 	if err := errors.Join(err, w.Close()); err != nil {
 		return fmt.Errorf("write cache: %w", err)
 	}
-	if err := os.WriteFile(file+".partial", b.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("write cache: %w", err)
-	}
-	if err := os.Rename(file+".partial", file); err != nil {
-		return fmt.Errorf("write cache: %w", err)
-	}
-	return nil
+	return writeWhole(file, b.Bytes())
 }
 
 // readPage reads an archive. The format has a checksum for each member, so

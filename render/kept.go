@@ -58,11 +58,22 @@ func (c *cache) use(name string) {
 // writeKept writes data behind its checksum.
 func writeKept(file string, data []byte) error {
 	sum := sha256.Sum256(data)
-	err := os.WriteFile(file+".partial", append(sum[:], data...), 0o644)
-	if err == nil {
-		err = os.Rename(file+".partial", file)
+	return writeWhole(file, append(sum[:], data...))
+}
+
+// writeWhole writes a file of the cache so that nobody sees a part of it.
+// Several may write the same at once.
+func writeWhole(file string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*.partial")
+	if err != nil {
+		return fmt.Errorf("write cache: %w", err)
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
 	}
 	if err != nil {
+		os.Remove(f.Name())
 		return fmt.Errorf("write cache: %w", err)
 	}
 	return nil
