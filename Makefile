@@ -59,6 +59,10 @@ $(addprefix bench-,$(BENCHES)): bench-%: build ## one of them: bench-ingest, ben
 	@mkdir -p bench/out
 	cd bench && $(GO) build -o out/ ./$* && out/$* > out/$*.partial && mv out/$*.partial out/$*.jsonl
 
+.PHONY: peers
+peers: ## the clients that make bench-collector measures ours beside, pinned, into bench/peers: 14 GB
+	bench/collector/peers.sh bench/peers
+
 performance: ## what make bench measured last, into docs/performance.md
 	cd bench && $(GO) run ./report -doc ../docs/performance.md $(patsubst %,out/%.jsonl,$(BENCHES))
 
