@@ -442,6 +442,8 @@ type diffOutcome struct {
 	needed                          int // launches that would settle the unclear changes; 0: not known
 	thin                            string
 	bounds                          []string
+	absent                          []compare.Metric // no cell has them on both sides
+	judged                          []string
 }
 
 func (d *differ) outcome() diffOutcome {
@@ -451,13 +453,18 @@ func (d *differ) outcome() diffOutcome {
 		if !m.Gates {
 			continue
 		}
-		if m.State == compare.ThinEvidence && o.thin == "" {
+		switch {
+		case m.State == compare.ThinEvidence && o.thin == "":
 			o.thin = m.Why
+		case m.State == compare.NothingCompared:
+			o.absent = append(o.absent, m.Metric)
+		case m.State == compare.Judged:
+			o.judged = append(o.judged, m.Metric.String())
 		}
 		if r := m.Run; r != nil {
 			switch r.Verdict {
 			case compare.Worse, compare.SuspectWorse, compare.Better, compare.SuspectBetter:
-				o.runs = append(o.runs, fmt.Sprintf("%s of the whole run %s", m.Metric.Label(), changeText(&r.Change)))
+				o.runs = append(o.runs, fmt.Sprintf("%s %s %%", shortLabel(m.Metric), percent(r.Change.Share)))
 			}
 			o.runWorse = o.runWorse || r.Verdict == compare.Worse
 			o.runBetter = o.runBetter || r.Verdict == compare.Better
@@ -525,7 +532,7 @@ func (d *differ) opening() []diffLine {
 	m := d.A.Runs[0].Manifest
 	compared := join(" ", factValue(m.Engine.Name), visible(d.A.Label), "→", visible(d.B.Label))
 	if d.AA {
-		compared += " (A/A: one build, so every change is noise)"
+		compared += " (A/A: one build, every change is noise)"
 	}
 	compared += fmt.Sprintf(" · %d and %s", len(d.A.Runs), launchCount(len(d.B.Runs)))
 	if len(d.Order) > 2 && len(d.Order) <= 12 {
@@ -539,19 +546,41 @@ func (d *differ) opening() []diffLine {
 	if len(o.bounds) > 0 {
 		lines[3].Text += " (95 % intervals)"
 	}
-	warnings, notes := 0, 0
-	for _, f := range d.Findings {
-		switch f.Outcome {
-		case compare.Warn:
-			warnings++
-		case compare.Note:
-			notes++
-		}
-	}
-	if warnings+notes > 0 {
-		lines = append(lines, diffLine{"noted", fmt.Sprintf("%s and %s about comparability, below", plural(warnings, "warning"), plural(notes, "note"))})
+	if noted := d.noted(); noted != "" {
+		lines = append(lines, diffLine{"noted", noted})
 	}
 	return lines
+}
+
+// noted is the first reason for doubt, and how many more things differ.
+func (d *differ) noted() string {
+	first, warnings, notes := "", 0, 0
+	for _, f := range d.Findings {
+		switch {
+		case f.Outcome == compare.Note:
+			notes++
+		case f.Outcome == compare.Warn && first == "":
+			first = clip(visible(f.Text), 110)
+		case f.Outcome == compare.Warn:
+			warnings++
+		}
+	}
+	more := ""
+	if warnings > 0 {
+		more = plural(warnings, "warning")
+	}
+	if notes > 0 {
+		more = join(" and ", more, plural(notes, "note"))
+	}
+	switch {
+	case first == "" && more == "":
+		return ""
+	case first == "":
+		return more + " about comparability, below"
+	case more == "":
+		return first
+	}
+	return first + " (and " + more + ", below)"
 }
 
 func (d *differ) coverageText() string {
@@ -593,9 +622,11 @@ func (d *differ) speed(o *diffOutcome) string {
 	}
 	var parts []string
 	if w := o.worst; w != nil {
-		parts = append(parts, fmt.Sprintf("%s %s %% at %s × %d", o.worstIn.Label(), percent(w.Change.Share), d.labels[w.ContextTokens], w.Concurrency))
+		parts = append(parts, fmt.Sprintf("%s %s %% at %s × %d", shortLabel(o.worstIn), percent(w.Change.Share), d.labels[w.ContextTokens], w.Concurrency))
 	}
-	parts = append(parts, o.runs...)
+	if len(o.runs) > 0 {
+		parts = append(parts, "whole run "+strings.Join(o.runs, ", "))
+	}
 	count := func(n int, what string) {
 		if n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, what))
@@ -616,13 +647,13 @@ func (d *differ) word(o *diffOutcome) string {
 	worse, better := o.worse > 0 || o.runWorse, o.better > 0 || o.runBetter
 	switch {
 	case worse && better:
-		return "SLOWER in part, faster in part"
+		return "SLOWER and faster in part"
 	case worse:
 		return "SLOWER"
 	case o.suspect > 0 || o.runSuspect:
 		return "SUSPECTED SLOWER, not proved"
 	case better && d.Counts.Lost > 0:
-		return "FASTER in those cells only that both sides have"
+		return "FASTER where both have results"
 	case better:
 		return "FASTER"
 	case o.thin != "":
@@ -672,6 +703,12 @@ func (d *differ) next(o *diffOutcome) string {
 		return fmt.Sprintf("measure %s more of each side, in turn: speedmatrix diff --plan", launchCount(max(1, 3-least)))
 	case o.suspect > 0 || o.runSuspect:
 		return "measure the sides again, in turn: speedmatrix diff --plan"
+	case len(o.absent) > 0 && len(o.judged) == 0:
+		return "find out why no measurement has a result on both sides"
+	case len(o.absent) > 0:
+		return fmt.Sprintf("measure %s on both sides too, or decide without: --gate-on %s", o.absent[0].Label(), strings.Join(o.judged, ","))
+	case d.Counts.Lost > 0:
+		return "find out why cells were lost"
 	case o.unclear > 0 && o.needed > min(len(d.A.Runs), len(d.B.Runs)):
 		return fmt.Sprintf("nothing, or settle what is unclear with %d launches of each side", o.needed)
 	}

@@ -16,13 +16,13 @@ func DiffText(c Comparison, colour bool) []byte {
 	v := newDiffView(c, nil)
 	t := &diffText{colour: colour}
 	t.line(v.Heading)
-	t.opening(v.Opening)
+	t.opening(v.Opening, v.Several)
 	for i := range v.Sides {
 		s := &v.Sides[i]
 		if v.Several {
 			t.line("")
 			t.line(s.Heading)
-			t.opening(s.Opening)
+			t.opening(s.Opening, false)
 		}
 		t.side(s)
 	}
@@ -58,10 +58,15 @@ func (t *diffText) paragraph(name, text string, indent int) {
 	t.line(line)
 }
 
-func (t *diffText) opening(lines []diffLine) {
+// opening writes each line as one where it must be, else as many as it takes.
+func (t *diffText) opening(lines []diffLine, one bool) {
 	const indent = 14
 	for _, l := range lines {
-		t.line(fmt.Sprintf("%-*s%s", indent, l.Name, l.Text))
+		if one {
+			t.line(fmt.Sprintf("%-*s%s", indent, l.Name, l.Text))
+		} else {
+			t.paragraph(l.Name, l.Text, indent)
+		}
 	}
 }
 

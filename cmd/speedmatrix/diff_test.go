@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -97,6 +98,9 @@ func TestDiffExitStatus(t *testing.T) {
 			if !strings.Contains(text, tt.says) {
 				t.Errorf("it does not say %q:\n%s", tt.says, text)
 			}
+			if strings.Count(stderr, "\n") > 8 {
+				t.Errorf("an error of more than eight lines:\n%s", stderr)
+			}
 			if (status == exitUsage) != (stdout == "") || (status == exitUsage) == (stderr == "") {
 				t.Errorf("stdout %q, stderr %q: want a report or an error", stdout, stderr)
 			}
@@ -145,6 +149,22 @@ func TestDiffFirstLines(t *testing.T) {
 		if strings.Contains(stdout, "\x1b") {
 			t.Errorf("%s: colour where there is no terminal", name)
 		}
+	}
+}
+
+// The example of docs/diff.md is what the program says of launches of which
+// one cell of B is 10 % slower.
+func TestExampleOfTheDocument(t *testing.T) {
+	t.Parallel()
+	sideA, sideB := launchSides(t, t.TempDir(), 3, slower(32768, 2, 0.9))
+	_, stdout, stderr := commandLine("diff", sideA, sideB)
+	opening, _, found := strings.Cut(stdout, "\n\n")
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "diff.md"))
+	if err != nil || !found || !strings.Contains(string(doc), "\n```\n"+opening+"\n```\n") {
+		t.Errorf("docs/diff.md has not (%v, stderr %q):\n%s", err, stderr, opening)
+	}
+	if line := lastLine(stdout); !strings.Contains(string(doc), "\n    "+line+"\n") {
+		t.Errorf("docs/diff.md has not the last line:\n%s", line)
 	}
 }
 
@@ -199,6 +219,20 @@ func TestDiffFormsAgree(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &d); err != nil {
 		t.Fatal(err)
 	}
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "diff.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, schema, _ := strings.Cut(string(doc), "\n## JSON\n")
+	var value any
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatal(err)
+	}
+	for key := range keysOf(value) {
+		if !regexp.MustCompile(`\b` + key + `\b`).MatchString(schema) {
+			t.Errorf("docs/diff.md does not say what %q is", key)
+		}
+	}
 	c := d.Counts
 	if got := fmt.Sprintf("verdict=%s worse=%d better=%d nochange=%d unclear=%d suspect=%d lost=%d gained=%d notcomparable=%d exit=%d",
 		d.Verdict, c.Worse, c.Better, c.No_change, c.Unclear, c.Suspect, c.Lost, c.Gained, c.Not_comparable, d.Exit); got != line || d.Format != "speedmatrix-diff/1" {
@@ -223,6 +257,27 @@ func TestDiffFormsAgree(t *testing.T) {
 			t.Errorf("%s has NaN or Inf in it", name)
 		}
 	}
+}
+
+// keysOf returns the names of all keys of a JSON value.
+func keysOf(value any) map[string]bool {
+	keys := map[string]bool{}
+	var walk func(any)
+	walk = func(value any) {
+		switch v := value.(type) {
+		case []any:
+			for _, x := range v {
+				walk(x)
+			}
+		case map[string]any:
+			for key, x := range v {
+				keys[key] = true
+				walk(x)
+			}
+		}
+	}
+	walk(value)
+	return keys
 }
 
 // Commits are found among runs; several sides are told apart in the first lines.
