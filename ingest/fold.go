@@ -131,6 +131,7 @@ func newFolder(m *runlog.Manifest, cell *runlog.Cell, ev *runlog.Events, memory 
 // requests folds all rows.
 func (f *folder) requests() []Request {
 	ev := f.ev
+	f.gaps = slices.Grow(f.gaps, ev.Len()) // at once: to grow into it costs several times the memory
 	var out []Request
 	for lo := 0; lo < ev.Len(); {
 		hi := lo + 1

@@ -412,8 +412,8 @@ func TestAHalfWithoutTokensIsZero(t *testing.T) {
 	}
 }
 
-// BenchmarkFold folds a cell of 16 streams and 100,000 events with text.
-func BenchmarkFold(b *testing.B) {
+// tapeForBenchmarks is a cell of 16 streams and 100,000 events with text.
+func tapeForBenchmarks() recording {
 	tp := newTape(runlog.PhaseDecode, 8192, 16)
 	for s := range int32(16) {
 		for q := range int32(2) {
@@ -421,10 +421,42 @@ func BenchmarkFold(b *testing.B) {
 			tp.steady(s, q, at, at+50_000, 4700, 3125, runlog.KindDone, at+14_900_000)
 		}
 	}
-	x := recording{manifest(), tp.planned(1_000_000, 29_000_000), &tp.ev, healthy(16, 0, 30_000_000)}
+	return recording{manifest(), tp.planned(1_000_000, 29_000_000), &tp.ev, healthy(16, 0, 30_000_000)}
+}
+
+func BenchmarkFold(b *testing.B) {
+	x := tapeForBenchmarks()
 	b.ReportAllocs()
 	for b.Loop() {
 		x.fold()
 	}
-	b.ReportMetric(float64(tp.ev.Len())*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mevents/s")
+	perEvent(b, x.ev.Len())
+}
+
+// BenchmarkLoad reads and folds a run of eight such cells.
+func BenchmarkLoad(b *testing.B) {
+	x := tapeForBenchmarks()
+	m, _, _ := sampleRun(b)
+	p := &m.Plan
+	p.ContextsTokens, p.Concurrency, p.PrefillContextsTokens, m.Cells = nil, []int32{x.c.Concurrency}, nil, nil
+	cells := map[runlog.Key]*runlog.Events{}
+	for i := range int32(8) {
+		c, ev := x.c, *x.ev
+		c.ContextTokens = 1024 * (i + 1)
+		ev.Key = c.Key()
+		cells[ev.Key] = &ev
+		p.ContextsTokens, m.Cells = append(p.ContextsTokens, c.ContextTokens), append(m.Cells, c)
+	}
+	dir := write(b, m, cells, x.tel)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Load(dir); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perEvent(b, 8*x.ev.Len())
+}
+
+func perEvent(b *testing.B, events int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(events), "ns/event")
 }

@@ -172,6 +172,28 @@ func repeatsNearby[T rune | byte](text []T, lim loopLimits) bool {
 	return false
 }
 
+const (
+	hashBase   = 0x9E3779B97F4A7C15 // of the rolling hash: the golden ratio's digits
+	mostBlocks = 1 << 10            // that repeatsBlock remembers
+)
+
+// hashClass returns one of 65,536 classes of a hash.
+func hashClass(h uint64) uint64 { return (h * hashBase) >> 48 }
+
+// forget leaves only the blocks that begin at from or later. Without it a
+// long text would have a block in every class.
+func forget(latest map[uint64]int, seen []uint64, from int) {
+	clear(seen)
+	for h, at := range latest {
+		if at < from {
+			delete(latest, h)
+			continue
+		}
+		class := hashClass(h)
+		seen[class>>6] |= 1 << (class & 63)
+	}
+}
+
 // repeatsBlock is mayRepeat for any periods. A loop is so long that it holds
 // one of the blocks that begin at multiples of their length, and the same
 // block again a period later. It compares by a rolling hash.
@@ -183,7 +205,7 @@ func repeatsBlock[T rune | byte](text []T, lim loopLimits) bool {
 	if len(text) < 2*block {
 		return false // not one block twice, as a loop has it
 	}
-	const base = 0x9E3779B97F4A7C15
+	const base = hashBase
 	drop := uint64(1) // base to the power of block
 	for range block {
 		drop *= base
@@ -199,7 +221,7 @@ func repeatsBlock[T rune | byte](text []T, lim loopLimits) bool {
 	for start, c := range text[block-1:] {
 		h = h*base + uint64(c) + 1 - leaving*drop
 		leaving = uint64(text[start]) + 1
-		class := (h * base) >> 48
+		class := hashClass(h)
 		if seen[class>>6]&(1<<(class&63)) != 0 {
 			if at, ok := latest[h]; ok && start-at <= lim.maxPeriod {
 				return true
@@ -207,6 +229,9 @@ func repeatsBlock[T rune | byte](text []T, lim loopLimits) bool {
 		}
 		if untilBlock == 0 {
 			untilBlock = block
+			if len(latest) == mostBlocks {
+				forget(latest, seen[:], start-lim.maxPeriod)
+			}
 			seen[class>>6] |= 1 << (class & 63)
 			latest[h] = start
 		}

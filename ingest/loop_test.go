@@ -138,6 +138,7 @@ func TestLoopLimits(t *testing.T) {
 		{"mostly white space is one", strings.Repeat(strings.Repeat(" ", 99)+".", 50), repetition{0, 5000, 100}},
 		{"code points count, not bytes", strings.Repeat("世", 4095), repetition{}},
 		{"a one-character loop has period 1", long[:100] + strings.Repeat("a", 5000), repetition{100, 5000, 1}},
+		{"a loop after a long text", prose(2_000_000, 5) + "!" + strings.Repeat(tail, 4), repetition{2_000_001, 20_000, 5000}},
 		{"a Fibonacci word never repeats four times", fibonacci(100000), repetition{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -146,6 +147,23 @@ func TestLoopLimits(t *testing.T) {
 			if got != tt.want || ok != (tt.want != repetition{}) {
 				t.Errorf("findLoop = %+v, %v, want %+v", got, ok, tt.want)
 			}
+		})
+	}
+}
+
+// Time a character must not depend on how many there are.
+func BenchmarkLoopGrowth(b *testing.B) {
+	const most = 10_000_000
+	text := []byte(prose(most, 1))
+	for n := 10_000; n <= most; n *= 10 {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var f loopFinder
+			for b.Loop() {
+				if found := firstLoop(&f, text[:n]); found.length > 0 {
+					b.Fatalf("found %+v, want none", found)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/char")
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,10 +108,24 @@ func (t *Text) piece(i, n int) []byte {
 	return t.words[from:to]
 }
 
+// Shuffled returns n bytes of the text's pieces in a random order, so that no
+// passage comes twice, with a question mark for what is not ASCII.
+func (t *Text) Shuffled(n int) string {
+	r := rand.New(rand.NewPCG(11, 13))
+	var b []byte
+	for len(b) < n {
+		b = append(b, t.piece(r.IntN(len(t.ends)), 1)...)
+	}
+	return ascii(b[:n])
+}
+
 // ASCII returns the first n bytes of the text, which has that many where n is
 // 10 MB or less, with a question mark for everything that is not ASCII.
 func (t *Text) ASCII(n int) string {
-	b := bytes.Clone(t.words[:n])
+	return ascii(bytes.Clone(t.words[:n]))
+}
+
+func ascii(b []byte) string {
 	for i, c := range b {
 		if c >= utf8.RuneSelf {
 			b[i] = '?'

@@ -132,3 +132,50 @@ func TestSampleRules(t *testing.T) {
 		})
 	}
 }
+
+// The short way through Check must not let anything through that the long
+// one does not.
+func TestOrdinaryRowsKeepEveryRule(t *testing.T) {
+	ev := cellEvents(1, 4000, 3)
+	ordinary := 0
+	for i := 1; i < ev.Len(); i++ {
+		if ev.isOrdinary(i) {
+			ordinary++
+		}
+	}
+	if ordinary < ev.Len()*9/10 {
+		t.Errorf("%d of %d rows are ordinary, want nearly all: else Check is slow", ordinary, ev.Len())
+	}
+	at := 1000
+	for !ev.isOrdinary(at) {
+		at++
+	}
+	for name, breakIt := range map[string]func(*Events){
+		"another kind":          func(e *Events) { e.Kind[at] = KindSent },
+		"no kind":               func(e *Events) { e.Kind[at] = 99 },
+		"after the end":         func(e *Events) { e.Kind[at-1] = KindDone },
+		"stream too high":       func(e *Events) { e.Stream[at] = 99 },
+		"request before":        func(e *Events) { e.Request[at] = -1 },
+		"a gap in seq":          func(e *Events) { e.Seq[at]++ },
+		"back in time":          func(e *Events) { e.TUs[at] = e.TUs[at-1] - 1 },
+		"too late":              func(e *Events) { e.TUs[at] = MaxTimeUs + 1 },
+		"same read, other time": func(e *Events) { e.SameRead[at], e.TUs[at] = true, e.TUs[at-1]+1 },
+		"tokens":                func(e *Events) { e.Tokens[at] = -2 },
+		"prompt tokens":         func(e *Events) { e.PromptTokens[at] = -2 },
+		"cached tokens":         func(e *Events) { e.CachedTokens[at] = -2 },
+		"completion tokens":     func(e *Events) { e.CompletionTokens[at] = -2 },
+		"a status":              func(e *Events) { e.Status[at] = 200 },
+		"no channel":            func(e *Events) { e.Channel[at] = 99 },
+		"text where none is":    func(e *Events) { e.HasText[at] = false },
+		"an error":              func(e *Events) { e.Error[at] = "x" },
+		"a bad finish reason":   func(e *Events) { e.FinishReason[at] = "\xff" },
+		"bad text":              func(e *Events) { e.Text[e.TextEnd[at]-1] = 0xff },
+		"half a character":      func(e *Events) { e.Text[e.TextEnd[at]-1], e.Text[e.TextEnd[at]] = 0xc3, 0xa9 },
+	} {
+		bad := cellEvents(1, 4000, 3)
+		breakIt(bad)
+		if err := bad.Check(); err == nil {
+			t.Errorf("%s: got no error, want one", name)
+		}
+	}
+}

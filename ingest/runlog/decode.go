@@ -1,5 +1,7 @@
 package runlog
 
+import "slices"
+
 // A Reader reads event files one after the other into the same memory, of
 // which each needs about 90 bytes a row. The zero value is ready. One reader
 // reads one file at a time.
@@ -124,25 +126,34 @@ func decodeSamples(data []byte) (samples []Sample, err *damage) {
 // must have: what the file's name and metadata say.
 func (f *parquetFile) readConstantNumber(index int, want int32) *damage {
 	return f.readNumbers(index, func(p page, numbers, indexes []int32) *damage {
-		for i, number := range indexes {
-			if numbers[number] != want {
-				return rowf(p.firstRow+i, "%s: got %d, want %d", f.columns[index].name, numbers[number], want)
-			}
-		}
-		return nil
+		return constant(p, numbers, indexes, want, func(row int, got int32) *damage {
+			return rowf(row, "%s: got %d, want %d", f.columns[index].name, got, want)
+		})
 	})
 }
 
 // readConstantWord is readConstantNumber for a string column.
 func (f *parquetFile) readConstantWord(index int, want string) *damage {
 	return f.readIndexed(index, func(p page, words []string, indexes []int32) *damage {
-		for i, word := range indexes {
-			if words[word] != want {
-				return rowf(p.firstRow+i, "%s: got %q, want %q", f.columns[index].name, clip(words[word]), want)
-			}
-		}
-		return nil
+		return constant(p, words, indexes, want, func(row int, got string) *damage {
+			return rowf(row, "%s: got %q, want %q", f.columns[index].name, clip(got), want)
+		})
 	})
+}
+
+// constant calls bad for the first row of a page whose entry of the
+// dictionary is not the one wanted. Where no other entry is there, no row
+// need be looked at.
+func constant[T comparable](p page, entries []T, indexes []int32, want T, bad func(row int, got T) *damage) *damage {
+	if !slices.ContainsFunc(entries, func(entry T) bool { return entry != want }) {
+		return nil
+	}
+	for i, index := range indexes {
+		if entries[index] != want {
+			return bad(p.firstRow+i, entries[index])
+		}
+	}
+	return nil
 }
 
 // readEnum returns a column of words as the numbers that stand for them, in

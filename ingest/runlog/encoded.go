@@ -248,8 +248,9 @@ func decodeRuns[T uint8 | int32](dst []T, b []byte, bitWidth int, limit uint32) 
 				return fmt.Errorf("got %d, want 0 to %d", value, int64(limit)-1)
 			}
 			run := dst[:count]
-			for i := range run {
-				run[i] = T(value)
+			run[0] = T(value)
+			for n := 1; n < len(run); n *= 2 {
+				copy(run[n:], run[:n])
 			}
 			dst, b = dst[count:], b[size:]
 		}
