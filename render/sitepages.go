@@ -601,6 +601,15 @@ type runsEntry struct {
 	Commit       *string        `json:"engine_commit"`
 	Measurements map[string]int `json:"measurements"` // by status
 	Best         *bestEntry     `json:"best"`
+
+	Compared *comparedEntry `json:"compared_with_version_before"` // null: there is none
+}
+
+type comparedEntry struct {
+	Against  string  `json:"against"`
+	Coverage *string `json:"coverage"` // null: nothing can be compared
+	Speed    string  `json:"speed"`
+	URL      *string `json:"url"` // null: there is no page
 }
 
 type bestEntry struct {
@@ -624,6 +633,13 @@ func (s *site) addData() error {
 		}
 		if c := r.best(); c != nil {
 			e.Best = &bestEntry{*c.Total, c.Context, c.Concurrency}
+		}
+		if d := s.sides[r.ID].Diff; d != nil {
+			e.Compared = &comparedEntry{d.Brief.Against, notEmpty(d.Brief.Coverage.Text), d.Brief.Speed.Text, nil}
+			if d.Path != "" {
+				url := d.Path + "index.html"
+				e.Compared.URL = &url
+			}
 		}
 		list.Runs = append(list.Runs, e)
 	}
@@ -649,6 +665,9 @@ func (s *site) addRedirects() error {
 		if folder, ok := strings.CutSuffix(d.Name, "index.html"); ok {
 			there[folder] = true
 		}
+	}
+	for _, folder := range s.diffs {
+		there[folder] = true
 	}
 	for _, from := range slices.Sorted(maps.Keys(s.slugs.Redirects)) {
 		to := s.slugs.Redirects[from]

@@ -290,6 +290,7 @@ func TestComparisonsOfASite(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"index.html":                           `<a href="` + at + `index.html"><span class="worse">1 lost</span>, <span class="worse">slower</span></a>`,
+		"data/runs.json":                       `"url": "` + at + `index.html"`,
 		"index.md":                             "[1 lost, slower](" + at + "index.md)",
 		historyAt + "index.html":               `<a href="../../../../` + at + `index.html"><span class="worse">1 lost</span>, <span class="worse">slower</span></a>`,
 		historyAt + "index.md":                 "[with the version before](../../../../" + at + "index.md)",
