@@ -13,6 +13,7 @@ import (
 	"speedmatrix/templates/echarts"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -91,6 +92,20 @@ func (p *tab) untilLive() live {
 	return ask[live](p, liveScript)
 }
 
+// tap touches the middle of an element.
+func (p *tab) tap(selector string) {
+	p.Helper()
+	at := ask[[]float64](p, `(() => {
+	  const e = document.querySelector(`+literal(selector)+`);
+	  e.scrollIntoView({block: "center", behavior: "instant"});
+	  const r = e.getBoundingClientRect();
+	  return [r.x + r.width / 2, r.y + r.height / 2];
+	})()`)
+	call(p, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true})
+	call(p, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchStart, TouchPoints: []*input.TouchPoint{{X: at[0], Y: at[1]}}})
+	call(p, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchEnd, TouchPoints: []*input.TouchPoint{}})
+}
+
 const askText = "Make charts interactive"
 
 func (p *tab) checkLive(got live, want map[string]int) {
@@ -118,7 +133,8 @@ func TestInteractiveCharts(t *testing.T) {
 			{"a key on the button", func(p *tab) {
 				p.do(chromedp.Focus(".live button"), chromedp.KeyEvent(kb.Enter))
 			}},
-			{"a touch of a drawing", func(p *tab) { p.do(chromedp.Click("figure svg.chart")) }},
+			{"a click on a drawing", func(p *tab) { p.do(chromedp.Click("figure svg.chart")) }},
+			{"a touch of a drawing", func(p *tab) { p.tap("figure svg.chart") }},
 		} {
 			t.Run(way.name+" from "+from.name, func(t *testing.T) {
 				p := newTab(t, browser)
@@ -197,6 +213,15 @@ func TestLiveChartsAnswer(t *testing.T) {
 			if !regexp.MustCompile(tt.want).MatchString(got) {
 				t.Errorf("%s says %q, want %s", tt.chart, got, tt.want)
 			}
+		}
+	})
+	t.Run("a touch shows values", func(t *testing.T) {
+		const told = `!!document.querySelector(".canvas .tip")`
+		p.on(t).do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll(".canvas").forEach(e => echarts.getInstanceByDom(e).dispatchAction({type: "hideTip"}))`))
+		ask[bool](p, `document.querySelectorAll(".tip").forEach(e => e.remove()) ?? true`)
+		p.tap(".canvas")
+		if err := p.until(told); err != nil {
+			t.Errorf("no values came: %v", err)
 		}
 	})
 	t.Run("the keyboard chooses contexts", func(t *testing.T) {
