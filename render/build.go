@@ -242,7 +242,8 @@ func newRunPage(in Input, o Options) (*runPage, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Twin, err = twin(in)
+	v.moveTo(in, "", false) // done with the site's page
+	p.Twin, err = twinOf(v)
 	return p, err
 }
 

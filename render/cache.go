@@ -12,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -231,55 +230,45 @@ func volatile(id string) string {
 }
 
 // name hashes everything that a run's files depend on: the program, the
-// options, the run's name and every byte of it. Of a file whose checksum is
-// in the manifest, that stands for its content.
+// options, the run's name and what is in its directory. The manifest stands
+// for the event files, whose checksums it has; telemetry of a run that was
+// killed is not in it.
 func (c *cache) name(s source) (string, error) {
-	checked := checksums(s.dir)
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return "", fmt.Errorf("read run: %w", err)
+	}
+	defer root.Close()
 	h := sha256.New()
 	part := func(text string) { fmt.Fprintf(h, "%d %s\n", len(text), text) }
 	part(c.base)
 	part(s.id)
-	err := walkRun(s.dir, func(root *os.Root, name string) error {
-		part(name)
-		if checked[name] != "" {
-			return nil
+	for _, file := range []string{runlog.ManifestFile, runlog.NotesFile, runlog.TelemetryFile} {
+		sum, err := checksum(root, file)
+		if err != nil && (file == runlog.ManifestFile || !errors.Is(err, fs.ErrNotExist)) {
+			return "", fmt.Errorf("read run %q: %w", s.dir, err)
 		}
-		sum, err := checksum(root, name)
 		part(sum)
-		return err
-	})
-	if err != nil {
-		return "", fmt.Errorf("read run %q: %w", s.dir, err)
 	}
 	return hex.EncodeToString(h.Sum(nil)) + ".zip", nil
 }
 
-// checksums returns the SHA-256 of files that the manifest of a run has; none
-// where it can't be read.
-func checksums(dir string) map[string]string {
-	m, err := runlog.ReadManifest(dir)
-	if err != nil {
-		return nil
-	}
-	sums := map[string]string{}
-	for _, l := range logFiles(m) {
-		if l.SHA256 != "" {
-			sums[l.File] = l.SHA256
-		}
-	}
-	return sums
-}
-
-// whole reports whether the files of a run are as its manifest says, so that
-// its name stands for their content.
+// whole reports whether the event files of a run are as its manifest says, so
+// that its name stands for their content.
 func whole(dir string) bool {
+	m, err := runlog.ReadManifest(dir)
+	if format := (*runlog.FormatError)(nil); errors.As(err, &format) {
+		return true // it vouches for nothing; the same bytes were computed from before
+	} else if err != nil {
+		return false
+	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return false
 	}
 	defer root.Close()
-	for file, want := range checksums(dir) {
-		if sum, err := checksum(root, filepath.FromSlash(file)); err != nil || sum != want {
+	for _, l := range logFiles(m) {
+		if sum, err := checksum(root, filepath.FromSlash(l.File)); err != nil || sum != l.SHA256 {
 			return false
 		}
 	}
@@ -299,23 +288,6 @@ func checksum(root *os.Root, name string) (string, error) {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// walkRun calls do for each file of a run directory, ascending: not for what
-// is made of the run, and lies beside it.
-func walkRun(dir string, do func(root *os.Root, name string) error) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		isRun := name == runlog.ManifestFile || name == runlog.NotesFile || path.Ext(name) == ".parquet"
-		if err != nil || d.IsDir() || !isRun {
-			return err
-		}
-		return do(root, name)
-	})
 }
 
 // keep writes the record of the site in f.

@@ -11,10 +11,13 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
+
+	"speedmatrix/ingest/runlog"
 )
 
 // What a build takes over from the one before. A site is made of parts, each
@@ -128,6 +131,23 @@ func mark(dir string, now time.Time) (string, error) {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// walkRun calls do for each file of a run directory, ascending, and not for
+// what is made of the run and lies beside it.
+func walkRun(dir string, do func(root *os.Root, name string) error) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		isRun := name == runlog.ManifestFile || name == runlog.NotesFile || path.Ext(name) == ".parquet"
+		if err != nil || d.IsDir() || !isRun {
+			return err
+		}
+		return do(root, name)
+	})
 }
 
 // A folder writes the files of a site below one directory.

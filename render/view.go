@@ -170,7 +170,6 @@ func newRunView(in Input, raw string, twins bool) (*runView, error) {
 		Rows:       measurements(run, labels),
 		Charts:     runDrawings(run, labels),
 		Gaps:       gapRows(run, labels),
-		Pictures:   twins,
 		Checks:     checks(run, labels),
 		Trust:      trust(run),
 		Discarded:  discards(run, labels),
@@ -178,8 +177,6 @@ func newRunView(in Input, raw string, twins bool) (*runView, error) {
 		Remarks:    remarks(run, labels),
 		Spread:     spreads(run, labels),
 		Method:     methodFacts(run),
-		Files:      files(m, raw),
-		Links:      links(in, raw, twins),
 		Inspect:    inspectCommand(run, labels),
 	}
 	v.page = page{
@@ -192,7 +189,13 @@ func newRunView(in Input, raw string, twins bool) (*runView, error) {
 		return nil, err
 	}
 	v.NotesHTML, v.NotesText = html, prose.Markdown(in.Notes)
+	v.moveTo(in, raw, twins)
 	return v, nil
+}
+
+// moveTo makes the view one of another document; see newRunView.
+func (v *runView) moveTo(in Input, raw string, twins bool) {
+	v.Files, v.Links, v.Pictures = files(in.Run.Manifest, raw), links(in, raw, twins), twins
 }
 
 // visible makes foreign text fit for a view.
