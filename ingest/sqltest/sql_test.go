@@ -266,6 +266,7 @@ func TestDuckDBComesToTheSameFigures(t *testing.T) {
 		t.Errorf("statuses %v, want at least one cell Valid, Looped and over capacity", found)
 	}
 	runs = append(runs, samples(t, results)...)
+	runs = append(runs, finishUsage(t, results))
 
 	t.Chdir(work) // where the document says that DuckDB is started
 	db, err := sql.Open("duckdb", "")
@@ -299,6 +300,79 @@ func TestDuckDBComesToTheSameFigures(t *testing.T) {
 		}
 	}
 	t.Logf("figures compared: %v", c.compared)
+}
+
+// finishUsage writes a run of a server that counts tokens only at the end of
+// a request, and puts that on the finish chunk.
+func finishUsage(t *testing.T, results string) *ingest.Run {
+	t.Helper()
+	dir, err := runlog.Create(results, "usage-on-the-finish-chunk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := runlog.Key{Phase: runlog.PhaseDecode, ContextTokens: 512, Concurrency: 1}
+	ev := &runlog.Events{Key: key}
+	at := int64(0)
+	request, seq := int32(0), int32(0)
+	add := func(kind runlog.Kind, completion int32, set ...func(*runlog.Event)) {
+		at += 10_000
+		e := runlog.NewEvent(kind, at)
+		e.Request, e.Seq, e.CompletionTokens = request, seq, completion
+		for _, f := range set {
+			f(&e)
+		}
+		ev.Append(e)
+		seq++
+	}
+	text := func(e *runlog.Event) { e.Channel, e.HasText, e.Text = runlog.ChannelContent, true, "some words" }
+	finish := func(e *runlog.Event) { e.FinishReason = "length" }
+	for _, end := range []func(){
+		func() { add(runlog.KindChunk, 11, finish); add(runlog.KindDone, runlog.Unknown) },
+		func() { add(runlog.KindChunk, 12, text, finish); add(runlog.KindDone, runlog.Unknown) }, // with the last text
+		func() { add(runlog.KindUsage, 13); add(runlog.KindDone, runlog.Unknown) },
+		func() { add(runlog.KindCancelled, runlog.Unknown) }, // how many is not known
+		func() { // a usage that was not the last word
+			add(runlog.KindUsage, 5)
+			add(runlog.KindChunk, runlog.Unknown, text)
+			add(runlog.KindCancelled, runlog.Unknown)
+		},
+	} {
+		add(runlog.KindSent, runlog.Unknown)
+		for range 5 {
+			add(runlog.KindChunk, runlog.Unknown, text)
+		}
+		end()
+		request, seq = request+1, 0
+	}
+	open, shut := int64(0), at
+	cell := runlog.Cell{
+		Phase: key.Phase, ContextTokens: key.ContextTokens, Concurrency: 1, Outcome: runlog.OutcomeRecorded,
+		WindowOpenUs: &open, WindowCloseUs: &shut,
+	}
+	if cell.FileInfo, err = runlog.WriteEvents(dir, ev); err != nil {
+		t.Fatal(err)
+	}
+	m := &runlog.Manifest{
+		Format: runlog.Format, Tool: runlog.Tool{Name: "speedmatrix"}, StartedAt: time.Date(2026, 11, 29, 10, 15, 0, 0, time.UTC),
+		ArrivalClock: runlog.ArrivalUser, Finished: true, Cells: []runlog.Cell{cell}, Capacity: runlog.Capacity{Engines: 1},
+		Plan: runlog.Plan{
+			ContextsTokens: []int32{512}, Concurrency: []int32{1}, DurationUs: shut, MaxOutputTokens: 100, PromptSet: "p",
+			Order: []string{}, Sampling: runlog.Sampling{TopP: 1}, DecodeTest: "fixed duration", PrefillMode: "separate",
+			TokenCounting: "final usage", Text: "full",
+		},
+	}
+	if err := runlog.WriteManifest(dir, m); err != nil {
+		t.Fatal(err)
+	}
+	r := load(t, dir)
+	var tokens []int64
+	for _, q := range r.Decode[0].Requests {
+		tokens = append(tokens, q.Tokens)
+	}
+	if want := []int64{11, 12, 13, -1, -1}; !slices.Equal(tokens, want) {
+		t.Errorf("%s: requests of %d tokens, want %d", dir, tokens, want)
+	}
+	return r
 }
 
 // samples copies the runs that the repository holds into results.
@@ -407,7 +481,7 @@ func (c *comparison) tokens(q query, got []map[string]any, runs []*ingest.Run, r
 		run   string
 		phase runlog.Phase
 	}
-	want := map[part]*[2]int64{}
+	want := map[part]*[3]int64{} // events, tokens, events that say how many
 	count := func(r *ingest.Run, key runlog.Key, info runlog.FileInfo) {
 		ev, err := runlog.ReadEvents(filepath.Join(results, r.ID), key, info)
 		if err != nil {
@@ -415,12 +489,13 @@ func (c *comparison) tokens(q query, got []map[string]any, runs []*ingest.Run, r
 		}
 		at := part{r.ID, key.Phase}
 		if want[at] == nil {
-			want[at] = &[2]int64{}
+			want[at] = &[3]int64{}
 		}
 		want[at][0] += int64(ev.Len())
 		for _, n := range ev.Tokens {
 			if n != runlog.Unknown {
 				want[at][1] += int64(n)
+				want[at][2]++
 			}
 		}
 	}
@@ -445,7 +520,7 @@ func (c *comparison) tokens(q query, got []map[string]any, runs []*ingest.Run, r
 			continue
 		}
 		c.row(q, place{at.run, runlog.Key{Phase: at.phase}, -1, -1}, row, map[string]ingest.Stat{
-			"events": {Value: float64(w[0]), N: 1}, "tokens": {Value: float64(w[1]), N: 1},
+			"events": {Value: float64(w[0]), N: 1}, "tokens": {Value: float64(w[1]), N: int(w[2])},
 		})
 	}
 }
