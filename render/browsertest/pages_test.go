@@ -33,7 +33,8 @@ type page struct {
 }
 
 // buildSite writes a site of the runs, and a comparison beside it, and
-// returns its directory and all its pages.
+// returns its directory and its pages: of the runs of the history, which are
+// all alike, only those of the history itself and of its step.
 func buildSite(t *testing.T) (dir string, pages []page) {
 	t.Helper()
 	runs, dir := writeRuns(t, t.TempDir()), filepath.Join(t.TempDir(), "site")
@@ -47,14 +48,26 @@ func buildSite(t *testing.T) (dir string, pages []page) {
 		}
 		rel, err := filepath.Rel(dir, file)
 		rel = filepath.ToSlash(rel)
+		if strings.HasPrefix(rel, "runs/step-") || strings.Contains(rel, "44..44") && !strings.Contains(rel, stepCommits) {
+			return nil
+		}
 		pages = append(pages, page{kindOf(rel), rel})
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, file := range []string{"steps/index.html", "series/stepped-1b/h200-96gb/bf16-vllm/index.html"} {
+		b, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(file)))
+		if err != nil || !strings.Contains(string(b), stepCommits) {
+			t.Fatalf("%s: no step between %s (%v)", file, stepCommits, err)
+		}
+	}
 	return dir, pages
 }
+
+// stepCommits are the commits between which the history has its step.
+const stepCommits = "444444440444..444444440544"
 
 // writeComparison compares the two runs of one series.
 func writeComparison(t *testing.T, runs []string, file string) {
@@ -90,7 +103,9 @@ func kindOf(file string) string {
 	case top == "":
 		return "index"
 	case rest == "":
-		return top // runs, models, hardware, method
+		return top // runs, models, hardware, steps, method
+	case strings.Contains(rest, "stepped"):
+		return top + " page with a step"
 	}
 	return top + " page" // of one run, model, GPU, series, topic
 }
@@ -146,7 +161,7 @@ func TestPages(t *testing.T) {
 			t.Run("from a disk", func(t *testing.T) { tab.on(t).fromDisk(dir, p) })
 		})
 	}
-	for _, want := range []string{"index", "runs", "runs page", "cells", "models", "models page", "hardware", "hardware page", "series page", "method", "method page", "404", "diff"} {
+	for _, want := range []string{"index", "runs", "runs page", "cells", "models", "models page", "hardware", "hardware page", "series page", "series page with a step", "diff page", "steps", "method", "method page", "404", "diff"} {
 		if !kinds[want] {
 			t.Errorf("no page of kind %s was looked at", want)
 		}

@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,19 +23,33 @@ type facts struct {
 	name, model, commit, gpu, quantization string
 	started                                time.Time
 	speed                                  float64 // 1 is ordinary
+	driver                                 string  // "": 610.1
 }
 
-// writeRuns writes three runs below root and returns their directories: two of
-// one series, with every status in each, and one with hostile names.
+// writeRuns writes runs below root and returns their directories: two of one
+// series, with every status in each, one with hostile names, and a history
+// (its names begin with "step") in which the sixth commit is slower, and from
+// the ninth on another driver is there.
 func writeRuns(t *testing.T, root string) []string {
 	t.Helper()
 	day := func(d int) time.Time { return time.Date(2026, 11, d, 10, 15, 0, 0, time.UTC) }
 	var dirs []string
-	for _, f := range []facts{
-		{"older", "example/plain-8b", "1111111111aa", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "BF16", day(1), 1},
-		{"newer", "example/plain-8b", "2222222222bb", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "BF16", day(9), 1.1},
-		{"hostile", hostile + endless, "3333333333cc", hostile + endless, hostile, day(5), 0.5},
-	} {
+	list := []facts{
+		{"older", "example/plain-8b", "1111111111aa", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "BF16", day(1), 1, ""},
+		{"newer", "example/plain-8b", "2222222222bb", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "BF16", day(9), 1.1, ""},
+		{"hostile", hostile + endless, "3333333333cc", hostile + endless, hostile, day(5), 0.5, ""},
+	}
+	for i := range 10 {
+		f := facts{fmt.Sprintf("step-%d", i), "example/stepped-1b", fmt.Sprintf("44444444%02d44", i), "NVIDIA H200", "BF16", day(10 + i), 1 + 0.001*float64(i%4), ""}
+		if i >= 5 {
+			f.speed *= 0.9
+		}
+		if i >= 8 {
+			f.driver = "620.2"
+		}
+		list = append(list, f)
+	}
+	for _, f := range list {
 		dir := filepath.Join(root, f.name)
 		writeRun(t, dir, f)
 		dirs = append(dirs, dir)
@@ -59,11 +74,11 @@ func writeRun(t *testing.T, dir string, f facts) {
 		Format: runlog.Format, Tool: runlog.Tool{Name: "speedmatrix", Version: "v0"}, StartedAt: f.started,
 		ArrivalClock: runlog.ArrivalUser, // not finished: one measurement was not reached
 		Engine: runlog.Engine{
-			Name: said("vllm"), Version: said("0.32.0.dev4+g" + f.commit), Commit: said(f.commit), Repository: said("github.com/vllm-project/vllm"), Quantization: said(f.quantization),
+			Name: said("vllm"), Version: said("0.32.0.dev" + f.commit[8:10] + "+g" + f.commit), Commit: said(f.commit), Repository: said("github.com/vllm-project/vllm"), Quantization: said(f.quantization),
 			LaunchCommand: &runlog.Command{Source: runlog.FromProcess, Args: []string{"vllm", "serve", f.model, "--max-model-len", "131072", "--kv-cache-dtype", "fp8", "--enable-prefix-caching"}},
 		},
 		Model:    runlog.Model{Repository: f.model, ServedName: f.model},
-		Hardware: runlog.Hardware{Type: "Discrete GPU", OS: "linux", CPU: f.gpu, GPUs: []runlog.GPU{{Name: f.gpu, VRAMBytes: 96 << 30, Driver: "610.1"}}},
+		Hardware: runlog.Hardware{Type: "Discrete GPU", OS: "linux", CPU: f.gpu, GPUs: []runlog.GPU{{Name: f.gpu, VRAMBytes: 96 << 30, Driver: cmp.Or(f.driver, "610.1")}}},
 		Capacity: runlog.Capacity{KVCacheTokens: 400_000, Engines: 1, Source: f.quantization},
 		Plan: runlog.Plan{
 			ContextsTokens: []int32{8192, 32768, 131072}, Concurrency: []int32{1, 2, 4, 8}, PrefillContextsTokens: []int32{8192, 32768, 131072},
