@@ -7,6 +7,7 @@ import (
 	"fmt"
 	htmltemplate "html/template"
 	"io"
+	"regexp"
 	"strings"
 	texttemplate "text/template"
 
@@ -51,7 +52,23 @@ func newAsset(stem, extension string, files ...string) asset {
 
 // assets returns the style sheet and the icon.
 func assets() (style, icon asset) {
-	return newAsset("style", ".css", "colours.css", "style.css", "chart.css", "diff.css"), newAsset("icon", ".svg", "icon.svg")
+	return hashed("style", ".css", lightSheet(newAsset("", "", "colours.css", "style.css", "chart.css", "diff.css").data)), newAsset("icon", ".svg", "icon.svg")
+}
+
+var (
+	comments = regexp.MustCompile(`(?s)/\*.*?\*/`)
+	spaces   = regexp.MustCompile(`\s+`)
+	tight    = strings.NewReplacer(" { ", "{", " }", "}", "; ", ";", "} ", "}", ", ", ",", ": ", ":", "{ ", "{")
+)
+
+// lightSheet takes from a style sheet of ours what only its readers need:
+// comments, line breaks, and spaces that mean nothing. Strings stay as they are.
+func lightSheet(css []byte) []byte {
+	parts := strings.Split(comments.ReplaceAllString(string(css), ""), `"`)
+	for i := 0; i < len(parts); i += 2 { // between strings
+		parts[i] = strings.ReplaceAll(tight.Replace(spaces.ReplaceAllString(parts[i], " ")), ";}", "}")
+	}
+	return []byte(strings.TrimSpace(strings.Join(parts, `"`)) + "\n")
 }
 
 // Markdown writes the page of one run as Markdown, for a file in the run's
