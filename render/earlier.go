@@ -294,15 +294,6 @@ func create(path string) (*os.File, error) {
 	return to, err
 }
 
-// rewrite replaces the first old in a file that was written.
-func (f *folder) rewrite(name string, old, new []byte) error {
-	data, err := os.ReadFile(filepath.Join(f.dir, filepath.FromSlash(name)))
-	if err != nil {
-		return fmt.Errorf("write site: %w", err)
-	}
-	return f.write(name, bytes.Replace(data, old, new, 1))
-}
-
 // copy copies files of a run as they are.
 func (f *folder) copy(at, dir string, files []string) error {
 	root, err := os.OpenRoot(dir)
