@@ -295,6 +295,15 @@ func (r *run) finish(complete bool) error {
 	return nil
 }
 
+// tooLong is the error of a cell that has more rows than a file holds. Nothing
+// of it is written: part of a measurement would look like all of it.
+func tooLong(rows int) error {
+	if rows <= runlog.MaxRows {
+		return nil
+	}
+	return fmt.Errorf("%d rows are more than a file holds, %d: measure it for a shorter time", rows, runlog.MaxRows)
+}
+
 // cells works off the plan. A cell that fails does not end the run; a server
 // that is gone does, and so does a disk that can't be written.
 func (r *run) cells(ctx context.Context) error {
@@ -313,6 +322,11 @@ func (r *run) cells(ctx context.Context) error {
 			ev, err = r.decode(ctx, &done)
 		}
 		sent := ev != nil && ev.Len() > 0
+		if sent {
+			if long := tooLong(ev.Len()); long != nil {
+				sent, err = false, long
+			}
+		}
 		why := ""
 		if sent {
 			why = failure(ev)

@@ -378,6 +378,16 @@ func TestCase_BR032_Resume(t *testing.T) {
 	}
 }
 
+func TestMoreRowsThanAFileHoldsFailTheCell(t *testing.T) {
+	if err := tooLong(runlog.MaxRows); err != nil {
+		t.Errorf("%d rows: %v, want no error", runlog.MaxRows, err)
+	}
+	want := "16777217 rows are more than a file holds, 16777216: measure it for a shorter time"
+	if err := tooLong(runlog.MaxRows + 1); err == nil || err.Error() != want {
+		t.Errorf("%d rows: %v, want %s", runlog.MaxRows+1, err, want)
+	}
+}
+
 func TestWhatTheServerDoesNotKnowIsLeftOut(t *testing.T) {
 	s, err := simserver.New(simserver.Config{Seed: 1, MaxModelLen: 4096, Speed: 4, Metrics: simserver.MetricsNone, NoTokenizeRoute: true})
 	if err != nil {

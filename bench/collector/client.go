@@ -45,14 +45,35 @@ type clientReport struct {
 	StreamPeakBytes int64 // resident, until the streams had ended
 }
 
-// client is the client's process: as many streams as a cell has, each of one
-// request, with the collector's own client; then rows, then a Parquet file.
-func client(base string, streams, tokens int, brief bool, result string) error {
-	c := newClock()
+// client is the client's process: it measures cells one after the other and
+// leaves a report of them together.
+func client(base string, streams, tokens, cells int, brief bool, result string) error {
 	u, err := url.Parse(base + "/v1/chat/completions")
 	if err != nil {
 		return err
 	}
+	var all clientReport
+	for range cells {
+		rep, err := measureCell(u, streams, tokens, brief)
+		if err != nil {
+			return err
+		}
+		rep.StreamCPU += all.StreamCPU
+		rep.TotalCPU += all.TotalCPU
+		rep.Chunks += all.Chunks
+		rep.LateShared += all.LateShared
+		rep.GCs += all.GCs
+		rep.GCPauses += all.GCPauses
+		rep.ParquetSize += all.ParquetSize
+		all = rep
+	}
+	return writeFile(result, all)
+}
+
+// measureCell is as many streams as a cell has, each of one request, with the
+// collector's own client; then rows, then a Parquet file.
+func measureCell(u *url.URL, streams, tokens int, brief bool) (rep clientReport, err error) {
+	c := newClock()
 	start := time.Now()
 	late := &stream.Lateness{}
 	clients := make([]*stream.Client, streams)
@@ -60,15 +81,15 @@ func client(base string, streams, tokens int, brief bool, result string) error {
 	for i := range clients {
 		e, err := stream.NewEndpoint(u, http.Header{"X-Request-Id": {streamID(i)}})
 		if err != nil {
-			return err
+			return rep, err
 		}
 		recs[i] = stream.NewRecording(start)
 		clients[i] = stream.NewClient(e, time.Minute, late, recs[i])
 		if err := clients[i].Open(context.Background()); err != nil {
-			return err
+			return rep, err
 		}
 	}
-	rep := clientReport{Kernel: clients[0].Kernel()}
+	rep.Kernel = clients[0].Kernel()
 	body := fmt.Appendf(nil, `{"model":%q,"messages":[{"role":"user","content":"Tell me a long story."}],"stream":true,`+
 		`"stream_options":{"include_usage":true,"continuous_usage_stats":true},"max_tokens":%d,"temperature":0,"ignore_eos":true}`, model, tokens)
 
@@ -90,7 +111,7 @@ func client(base string, streams, tokens int, brief bool, result string) error {
 	rep.GCs, rep.GCPauses = gcAfter.NumGC-gcBefore.NumGC, (gcAfter.PauseTotal - gcBefore.PauseTotal).Seconds()
 	for _, err := range errs {
 		if err != nil {
-			return err
+			return rep, err
 		}
 	}
 	rep.Chunks, rep.LateShared = late.Chunks()
@@ -113,24 +134,23 @@ func client(base string, streams, tokens int, brief bool, result string) error {
 	}
 	dir, err := os.MkdirTemp("", "bench-collector-")
 	if err != nil {
-		return err
+		return rep, err
 	}
 	defer os.RemoveAll(dir)
 	run, err := runlog.Create(dir, "run")
 	if err != nil {
-		return err
+		return rep, err
 	}
 	info, err := runlog.WriteEvents(run, ev)
 	if err != nil {
-		return err
+		return rep, err
 	}
 	rep.ParquetSize = info.Bytes
 	rep.TotalCPU, rep.PeakBytes = spent()-cpu, process.PeakBytes()
-	if brief {
-		return writeFile(result, rep)
+	if !brief {
+		rep.Requests = requests(ev, streams, c.at(start))
 	}
-	rep.Requests = requests(ev, streams, c.at(start))
-	return writeFile(result, rep)
+	return rep, nil
 }
 
 // heap returns the bytes of the heap that are in use, after a collection.

@@ -46,30 +46,35 @@ func fastServer(tokens int) error {
 	return srv.Close()
 }
 
-// growth measures memory and time against the number of events of one cell.
+// growth measures memory and time against the number of events, of one cell
+// up to the most that a file holds, and of a run of two such cells.
 func (m *measurement) growth() error {
-	sizes := []int{1_000_000, 10_000_000, 30_000_000}
+	type size struct {
+		name          string
+		events, cells int
+	}
+	sizes := []size{{"1 million events", 1_000_000, 1}, {"4 million", 4_000_000, 1}, {"15 million", 15_000_000, 1}, {"30 million, 2 cells", 15_000_000, 2}}
 	if m.quick {
-		sizes = []int{300_000, 3_000_000}
+		sizes = []size{{"300,000 events", 300_000, 1}, {"3 million, 2 cells", 1_500_000, 2}}
 	}
 	const streams = 512
-	topic := "collector: one cell of many events, 512 streams"
-	for _, n := range sizes {
+	topic := "collector: many events, 512 streams"
+	for _, s := range sizes {
 		m.out.Begin()
-		rep, wall, err := m.grow(streams, n/streams)
+		rep, wall, err := m.grow(streams, s.events/streams, s.cells)
 		if err != nil {
 			return err
 		}
-		size := fmt.Sprintf("%s events", figure.Number(float64(n)))
-		per := func(bytes int64) float64 { return float64(bytes) / float64(rep.Chunks) }
+		size := s.name
+		per := func(bytes int64) float64 { return float64(bytes) / float64(s.events) }
 		progress("growth, %s: %s s, recorded %s B/event, peak %s B/event while recording, %s in all (%s MiB)", size, figure.Number(wall),
 			figure.Number(per(rep.HeldBytes)), figure.Number(per(rep.StreamPeakBytes)), figure.Number(per(rep.PeakBytes)), figure.Number(float64(rep.PeakBytes)/(1<<20)))
 		if err := m.out.Write(
-			figure.Of(topic, size+": held in memory", "B/event", per(rep.HeldBytes)).Note("what the streams recorded, after a garbage collection"),
-			figure.Of(topic, size+": peak memory while recording", "B/event", per(rep.StreamPeakBytes)).Note("resident, of the whole process"),
-			figure.Of(topic, size+": peak memory", "B/event", per(rep.PeakBytes)).Note("resident, with the cell's rows and its Parquet file in the making: %s MiB", figure.Number(float64(rep.PeakBytes)/(1<<20))),
+			figure.Of(topic, size+": held in memory", "B/event of a cell", per(rep.HeldBytes)).Note("what the streams of a cell recorded, after a garbage collection"),
+			figure.Of(topic, size+": peak memory while recording", "B/event of a cell", per(rep.StreamPeakBytes)).Note("resident, of the whole process"),
+			figure.Of(topic, size+": peak memory", "B/event of a cell", per(rep.PeakBytes)).Note("resident, with the cell's rows and its Parquet file in the making: %s MiB", figure.Number(float64(rep.PeakBytes)/(1<<20))),
 			figure.Of(topic, size+": CPU", "s per million events", rep.TotalCPU/float64(rep.Chunks)*1e6).Note("from the first request to the Parquet file; %s s of time", figure.Number(wall)),
-			figure.Of(topic, size+": file", "B/event", per(rep.ParquetSize)),
+			figure.Of(topic, size+": file", "B/event", float64(rep.ParquetSize)/float64(rep.Chunks)),
 		); err != nil {
 			return err
 		}
@@ -78,7 +83,7 @@ func (m *measurement) growth() error {
 }
 
 // grow runs our client once against a fast server.
-func (m *measurement) grow(streams, tokens int) (rep clientReport, seconds float64, err error) {
+func (m *measurement) grow(streams, tokens, cells int) (rep clientReport, seconds float64, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return rep, 0, err
@@ -88,7 +93,7 @@ func (m *measurement) grow(streams, tokens int) (rep clientReport, seconds float
 		return rep, 0, err
 	}
 	file := filepath.Join(m.work, "client")
-	c := onTwoCores(self, "-role", "client", "-brief", "-url", s.url, "-streams", strconv.Itoa(streams), "-tokens", strconv.Itoa(tokens), "-file", file)
+	c := onTwoCores(self, "-role", "client", "-brief", "-cells", strconv.Itoa(cells), "-url", s.url, "-streams", strconv.Itoa(streams), "-tokens", strconv.Itoa(tokens), "-file", file)
 	c.Stderr = os.Stderr
 	began := time.Now()
 	clientErr := c.Run()

@@ -26,6 +26,7 @@ func main() {
 	streams := flag.Int("streams", 0, "of the client")
 	tokens := flag.Int("tokens", 0, "of each stream")
 	period := flag.Duration("period", 0, "of the server's engine: each stream gets a token in each")
+	cells := flag.Int("cells", 1, "that the client measures, one after the other")
 	brief := flag.Bool("brief", false, "of the client: leave out the times of its events")
 	file := flag.String("file", "", "that the process leaves")
 	quick := flag.Bool("quick", false, "a second for each load instead of four, each once, to try it out")
@@ -41,7 +42,7 @@ func main() {
 	case "fast-server":
 		err = fastServer(*tokens)
 	case "client":
-		err = profiled(*profile, func() error { return client(*base, *streams, *tokens, *brief, *file) })
+		err = profiled(*profile, func() error { return client(*base, *streams, *tokens, *cells, *brief, *file) })
 	default:
 		err = measure(options{quick: *quick, peers: *peers, only: *only, rate: *rate, profile: *profile})
 	}
