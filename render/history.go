@@ -42,8 +42,17 @@ type trendColumn struct {
 
 type trendRow struct {
 	URL, Date, Version, Commit string
-	Cells                      []string
+	Cells                      []trendCell
 }
+
+type trendCell struct {
+	Text string
+	Step string // a change that begins with this run, "" none
+	Tone tone
+}
+
+// Class is the class of the step in the style sheet.
+func (c trendCell) Class() string { return string(c.Tone) }
 
 // A cellHistory is one measurement over all runs, oldest first. A further
 // run adds a line and changes none.
@@ -84,7 +93,7 @@ func (s *site) addHistories() error {
 			v.Steps = append(v.Steps, s.stepRow(&list.steps[i], v.Root))
 		}
 		labels := cellLabels(list.Runs...)
-		v.Contexts = trendTables(list.Runs, labels, v.Root)
+		v.Contexts = trendTables(list, labels, v.Root)
 		v.Cells = cellHistories(list.Runs, labels, v.Root)
 		if err := s.add(list.Path, "history", v); err != nil {
 			return err
@@ -151,8 +160,9 @@ func (s *summary) find(p cellPlace) *summaryCell {
 }
 
 // trendTables returns a table for prefill and one for each context.
-func trendTables(runs []*summary, labels map[int32]string, root string) []trendTable {
+func trendTables(list *series, labels map[int32]string, root string) []trendTable {
 	var tables []trendTable
+	runs := list.Runs
 	shown := runs[max(0, len(runs)-historyRows):]
 	all := places(runs)
 	for i := 0; i < len(all); {
@@ -182,7 +192,18 @@ func trendTables(runs []*summary, labels map[int32]string, root string) []trendT
 				Version: cmp.Or(r.shortVersion(), format.Unknown), Commit: cmp.Or(r.Commit, format.Unknown),
 			}
 			for _, p := range columns {
-				row.Cells = append(row.Cells, r.find(p).total())
+				cell := trendCell{Text: r.find(p).total()}
+				if f := list.stepAt(r, p); f != nil {
+					c := f.share()
+					cell.Step, cell.Tone = percent(c.Share)+" %", goodTone
+					if f.worse() {
+						cell.Tone = worseTone
+					}
+					if !f.Confirmed {
+						cell.Step += ", unconfirmed"
+					}
+				}
+				row.Cells = append(row.Cells, cell)
 			}
 			t.Rows = append(t.Rows, row)
 		}

@@ -114,6 +114,18 @@ func newestStep(a, b foundStep) int {
 		cmp.Compare(a.metric, b.metric), cmp.Compare(a.context, b.context), cmp.Compare(a.concurrency, b.concurrency), cmp.Compare(a.At, b.At))
 }
 
+// stepAt returns the step of a measurement's rate that begins with a run; nil:
+// there is none.
+func (s *series) stepAt(r *summary, p cellPlace) *foundStep {
+	for i := range s.steps {
+		f := &s.steps[i]
+		if f.firstAfter == r && !f.whole && (f.metric == compare.Prefill) == p.prefill && f.metric != compare.TTFT && f.context == p.context && f.concurrency == p.concurrency {
+			return f
+		}
+	}
+	return nil
+}
+
 // share is the change with its natural sign: of a time, more is longer.
 func (s *foundStep) share() compare.Change {
 	if !s.metric.IsTime() {

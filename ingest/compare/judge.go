@@ -385,8 +385,8 @@ func windowBlocks(c *ingest.Cell) []float64 {
 	return blocks
 }
 
-// Essence returns a copy of a run with nothing but what Compare, NewProfile
-// and Sides look at, which is small. They find in it what they find in the
+// Essence returns a copy of a run with nothing but what Compare and
+// NewProfile look at, which is small. They find in it what they find in the
 // run.
 func Essence(r *ingest.Run) *ingest.Run {
 	out := &ingest.Run{ID: r.ID, Manifest: r.Manifest}

@@ -214,28 +214,6 @@ func settingOf(key map[string]string) string {
 // a launch is kept, without a folder.
 func ProfileName(m *runlog.Manifest) string { return Setting(m) + ".json" }
 
-// Sides groups launches of one setting and one build into sides, in the order
-// of their first launches. Runs without a manifest are left out.
-func Sides(runs []*ingest.Run) []Side {
-	at := map[string]int{}
-	var out []Side
-	for _, r := range (Side{Runs: slices.DeleteFunc(slices.Clone(runs), func(r *ingest.Run) bool { return r == nil || r.Manifest == nil })}).ordered().Runs {
-		e := &r.Manifest.Engine
-		id := fmt.Sprintf("%s %q %q %q", Setting(r.Manifest), first(fact(e.Commit), 9), fact(e.Version), fact(e.Build))
-		i, ok := at[id]
-		if !ok {
-			i = len(out)
-			at[id] = i
-			out = append(out, Side{})
-		}
-		out[i].Runs = append(out[i].Runs, r)
-	}
-	for i := range out {
-		out[i] = out[i].ordered()
-	}
-	return out
-}
-
 // unfit says why the profile says nothing about a comparison, "" if it does.
 func (p *Profile) unfit(d *Diff) string {
 	if p.Method != ingest.Method {

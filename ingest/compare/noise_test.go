@@ -126,33 +126,6 @@ func TestProfileRoundTrip(t *testing.T) {
 	}
 }
 
-func TestSides(t *testing.T) {
-	a, b := pair(2, nil)
-	other := launches(1, 3, 1, func(r *ingest.Run) { r.Manifest.Plan.MaxOutputTokens = 9 })
-	long := launches(1, 99, 1, func(r *ingest.Run) { r.Manifest.Engine.Commit.Value += strings.Repeat("0", 28) })
-	all := append([]*ingest.Run{nil, {}}, long.Runs...)
-	all = append(append(append(all, b.Runs...), other.Runs...), a.Runs...)
-	got := Sides(all)
-	var text []string
-	for _, s := range got {
-		var ids []string
-		for _, r := range s.Runs {
-			ids = append(ids, r.ID)
-		}
-		text = append(text, s.Label+": "+strings.Join(ids, " "))
-	}
-	want := []string{"73a5831127a9: run-0000 run-0020 run-0099", "73a5831127a9: run-0003", "9f2c41e07b55: run-0010 run-0030"}
-	if strings.Join(text, "; ") != strings.Join(want, "; ") {
-		t.Errorf("got  %q\nwant %q", text, want)
-	}
-	if Setting(got[0].Runs[0].Manifest) != Setting(got[2].Runs[0].Manifest) || Setting(got[0].Runs[0].Manifest) == Setting(got[1].Runs[0].Manifest) {
-		t.Error("two commits under one setting are one series, and another max output is another")
-	}
-	if Sides(nil) != nil {
-		t.Error("sides of nothing")
-	}
-}
-
 // When a profile takes part, and what is said when it does not.
 func TestProfileUse(t *testing.T) {
 	good := launches(5, -200, 10, nil)
