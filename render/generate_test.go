@@ -25,7 +25,7 @@ type target struct {
 }
 
 // readTargets reads a table of targets.
-func readTargets(t *testing.T, name string) []target {
+func readTargets(t testing.TB, name string) []target {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", name))
 	if err != nil {
