@@ -28,8 +28,8 @@ DIR is a run or a directory that holds runs; the default is results.
 
   -o, --output SITE   directory to write (default site). It is replaced as a
                       whole, if it is empty or was written by this command
-      --check         write nothing; exit 1 with the names of the files that
-                      would change
+      --check         write nothing, compute everything, without the cache;
+                      exit 1 with the names of the files that would change
       --markdown-into ROOT  write each run's page as ROOT/<run>/README.md, beside
                       its data; a site only if -o is given as well
       --base-url URL  where the site will be: for sitemap.xml and 404.html
