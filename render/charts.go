@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"speedmatrix/ingest"
 	"speedmatrix/ingest/runlog"
@@ -48,10 +49,10 @@ func live(list []drawing, option func() ([]byte, error)) []drawing {
 }
 
 // file returns the drawing as a file of its own, which follows the theme by itself.
-func (d drawing) file() []byte {
-	css := newAsset("", "", "colours.css", "chart.css").data
-	return chart.File([]byte(d.SVG), string(css))
-}
+func (d drawing) file() []byte { return chart.File([]byte(d.SVG), chartStyle()) }
+
+// chartStyle returns the style of a drawing that is a file, made once.
+var chartStyle = sync.OnceValue(func() string { return string(newAsset("", "", "colours.css", "chart.css").data) })
 
 // runDrawings returns the drawings of a run's page; none where nothing was
 // measured.

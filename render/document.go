@@ -9,6 +9,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 	texttemplate "text/template"
 
 	"speedmatrix/render/internal/mdtext"
@@ -50,10 +51,11 @@ func newAsset(stem, extension string, files ...string) asset {
 	return asset{stem + "." + hex.EncodeToString(sum[:6]) + extension, data}
 }
 
-// assets returns the style sheet and the icon.
-func assets() (style, icon asset) {
-	return hashed("style", ".css", lightSheet(newAsset("", "", "colours.css", "style.css", "chart.css", "diff.css").data)), newAsset("icon", ".svg", "icon.svg")
-}
+// assets returns the style sheet and the icon, which are made once.
+var assets = sync.OnceValues(func() (style, icon asset) {
+	style = hashed("style", ".css", lightSheet(newAsset("", "", "colours.css", "style.css", "chart.css", "diff.css").data))
+	return style, newAsset("icon", ".svg", "icon.svg")
+})
 
 var (
 	comments = regexp.MustCompile(`(?s)/\*.*?\*/`)
