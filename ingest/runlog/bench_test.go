@@ -68,6 +68,24 @@ func BenchmarkReadEvents(b *testing.B) {
 	perEvent(b, ev.Len())
 }
 
+// Cells of a run, one after the other in the same memory.
+func BenchmarkReader(b *testing.B) {
+	ev := cellEvents(1, benchRows, 1)
+	dir := newRun(b)
+	info, err := WriteEvents(dir, ev)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var r Reader
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.Events(dir, ev.Key, info); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perEvent(b, ev.Len())
+}
+
 // What Check costs of a read.
 func BenchmarkCheck(b *testing.B) {
 	ev := cellEvents(1, benchRows, 1)

@@ -26,7 +26,13 @@ const (
 // is a *FormatError, what can't be read an error that wraps the file
 // system's (fs.ErrNotExist).
 func ReadEvents(dir string, key Key, want FileInfo) (*Events, error) {
-	return new(Reader).Events(dir, key, want)
+	var r Reader
+	ev, err := r.Events(dir, key, want)
+	if err != nil {
+		return nil, err
+	}
+	own := *ev // without the reader, which holds the file and more
+	return &own, nil
 }
 
 // Events is ReadEvents; what it returns is valid until the next call.
