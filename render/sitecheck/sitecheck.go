@@ -197,6 +197,8 @@ func (r *Report) read(name string, content []byte) *page {
 		case html.ErrorToken:
 			if policy == "" {
 				r.problem(name, "no Content-Security-Policy")
+			} else if !strings.HasPrefix(policy, "default-src 'none';") {
+				r.problem(name, "a policy that does not begin with default-src 'none': %q", policy)
 			} else if len(p.runs) > 0 && !strings.Contains(policy, "script-src 'self';") {
 				r.problem(name, "a script, which the page's policy blocks")
 			}
@@ -216,8 +218,15 @@ func (r *Report) read(name string, content []byte) *page {
 						r.problem(name, "id %q is there twice", a.Val)
 					}
 					p.ids[a.Val] = true
-				case key == "href" && t.Data != "link", key == "src":
+				case key == "href" && t.Data != "link":
 					p.links = append(p.links, a.Val)
+				case key == "src":
+					p.links = append(p.links, a.Val)
+					if external(a.Val) && t.Data != "script" && !strings.HasPrefix(a.Val, "data:image/") {
+						r.problem(name, "loads %q from elsewhere", a.Val)
+					}
+				case key == "srcset", key == "poster", key == "data", key == "background", key == "action", key == "formaction":
+					r.problem(name, "attribute %s, which no page of this program has", key)
 				case key == "href":
 					p.links = append(p.links, a.Val)
 					if external(a.Val) {

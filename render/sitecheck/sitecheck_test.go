@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const policy = `<meta http-equiv="Content-Security-Policy" content="default-src 'none'">`
+const policy = `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; base-uri 'none'">`
 
 // good is a site without a fault. Tests add one each.
 func good() map[string]string {
@@ -79,10 +79,14 @@ func TestFaults(t *testing.T) {
 		{"an inline style", "index.html", `<style>a{}</style>`, `index.html: inline style, which the page's policy blocks`},
 		{"a style attribute", "index.html", `<b style="color:red">`, `index.html: attribute style, which the page's policy blocks`},
 		{"a handler", "index.html", `<b onclick="x()">`, `index.html: attribute onclick, which the page's policy blocks`},
+		{"an image from elsewhere", "index.html", `<img src="https://example.org/x.png">`, `index.html: loads "https://example.org/x.png" from elsewhere`},
+		{"a frame from elsewhere", "index.html", `<iframe src="//example.org/x"></iframe>`, `index.html: loads "//example.org/x" from elsewhere`},
+		{"other ways to load", "index.html", `<object data="s.css"></object>`, `index.html: attribute data, which no page of this program has`},
+		{"a form", "index.html", `<form action="https://example.org/">`, `index.html: attribute action, which no page of this program has`},
 		{"an orphan", "lost/index.html", policy + `<a href="../index.html">x</a>`, `lost/index.html: no link leads to this page`},
 		{"Markdown that leads nowhere", "runs/a/index.md", `see [it](gone.md)`, `runs/a/index.md: link "gone.md" leads nowhere`},
 		{"a page without a policy", "404.html", "", ""},
-		{"a heavy page", "index.html", strings.Repeat(" ", 256<<10), "index.html: 262359 bytes, "},
+		{"a heavy page", "index.html", strings.Repeat(" ", 256<<10), "index.html: 262376 bytes, "},
 		{"a heavy style sheet", "s.css", strings.Repeat("a", 24<<10), "s.css: 24579 bytes, "},
 	} {
 		files := good()
@@ -101,7 +105,7 @@ func TestFaults(t *testing.T) {
 // scripted is a site whose page runs the site's script, which may load ECharts.
 func scripted() map[string]string {
 	files := good()
-	files["index.html"] = strings.Replace(files["index.html"], "default-src 'none'", "default-src 'none'; script-src 'self'; base-uri 'none'", 1) +
+	files["index.html"] = strings.Replace(files["index.html"], "default-src 'none';", "default-src 'none'; script-src 'self';", 1) +
 		`<script defer src="site.0123456789ab.js" data-echarts="echarts/echarts.0123456789ab.min.js"></script>`
 	files["site.0123456789ab.js"], files["echarts/echarts.0123456789ab.min.js"] = "1", "2"
 	for _, l := range licences {
@@ -138,6 +142,17 @@ func TestScripts(t *testing.T) {
 		r := check(t, files)
 		if c.want == "" && len(r.Problems) > 0 || c.want != "" && (len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0], c.want)) {
 			t.Errorf("%s: problems %q, want %q", c.rule, r.Problems, c.want)
+		}
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	for _, p := range []string{"", "img-src *", "default-src 'self'; script-src 'self';", "default-src 'none' *;"} {
+		files := good()
+		files["404.html"] = `<meta http-equiv="Content-Security-Policy" content="` + p + `">`
+		r := check(t, files)
+		if len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0], "404.html: ") || !strings.Contains(r.Problems[0], "olicy") {
+			t.Errorf("policy %q: problems %q, want one about it", p, r.Problems)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -43,19 +44,23 @@ func (b Boxes) Shows(x Box) bool {
 // one number can't be drawn is left out.
 func (b Boxes) SVG() []byte {
 	var ys []float64
+	var drawn []int // series that have a box; only they take room
 	for _, g := range b.Groups {
 		for _, x := range g.Boxes {
 			if b.Shows(x) {
 				ys = append(ys, x.P5, x.P99)
+				drawn = append(drawn, x.Series)
 			}
 		}
 	}
+	slices.Sort(drawn)
+	drawn = slices.Compact(drawn)
 	if len(ys) == 0 {
 		return nil
 	}
 	const right = width - 8
 	c := &canvas{}
-	keyLines := c.key(b.Series, right)
+	keyLines := c.key(b.Series, drawn, right)
 	bottom := lineBottom
 	y, ticks := b.Y.scaleOf(ys, bottom, top+6)
 	c.grid(left, right, y, ticks, b.Y.Name)
@@ -65,14 +70,15 @@ func (b Boxes) SVG() []byte {
 		groupTicks = append(groupTicks, Tick{float64(i), g.Label})
 	}
 	c.below(bottom, left, right, scale{0, float64(len(b.Groups) - 1), left + room/2, right - room/2, false}, groupTicks, b.X)
-	step := min(float64(room*0.86/float64(len(b.Series))), 22)
+	step := min(float64(room*0.86/float64(len(drawn))), 22)
 	w := float64(step * 0.72)
 	for i, g := range b.Groups {
 		for _, x := range g.Boxes {
 			if !b.Shows(x) {
 				continue
 			}
-			middle := left + float64(room*(float64(i)+0.5)) + float64(step*(float64(x.Series)-float64(len(b.Series)-1)/2))
+			place := float64(slices.Index(drawn, x.Series)) - float64(len(drawn)-1)/2
+			middle := left + float64(room*(float64(i)+0.5)) + float64(step*place)
 			l, r := n(middle-w/2), n(middle+w/2)
 			at := func(v float64) string { return n(y.at(v)) }
 			m := n(middle)
@@ -89,14 +95,15 @@ func (b Boxes) SVG() []byte {
 	return b.svg(boxHeight+float64(float64(keyLines-1)*18), c)
 }
 
-// key names the series in the order of the boxes, under the plot, and
-// returns how many lines that took. A single series has no name.
-func (c *canvas) key(series []string, right float64) int {
+// key names the series that are drawn, in the order of the boxes, under the
+// plot, and returns how many lines that took. A single series has no name.
+func (c *canvas) key(series []string, drawn []int, right float64) int {
 	if len(series) < 2 {
 		return 0
 	}
 	x, y, lines := left, boxHeight-8, 1
-	for i, s := range series {
+	for _, i := range drawn {
+		s := series[i]
 		w := textWidth(s) + 24
 		if x+w > right && x > left {
 			x, y, lines = left, y+18, lines+1

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +52,34 @@ func stack() Stack {
 func all() map[string][]byte {
 	return map[string][]byte{
 		"lines": lines().SVG(), "boxes": boxes().SVG(), "streams": streams().SVG(), "steps": steps().SVG(), "stack": stack().SVG(),
+	}
+}
+
+// A series without a box is not in the key and takes no room; the others keep
+// their colours, which are those of all drawings of a page.
+func TestKeyOfBoxesNamesWhatIsDrawn(t *testing.T) {
+	b := boxes()
+	b.Series = []string{"4K", "8K", "16K", "32K"}
+	b.Groups[0].Boxes[0].Series, b.Groups[0].Boxes[1].Series = 1, 2
+	got := string(b.SVG())
+	for name, want := range map[string]bool{"4K": false, "8K": true, "16K": true, "32K": false} {
+		if strings.Contains(got, ">"+name+"</text>") != want {
+			t.Errorf("%s is in the key: %v, want %v", name, !want, want)
+		}
+	}
+	for i := range b.Series {
+		class := `class="s ` + colour(i, len(b.Series)) + `"`
+		if want := i == 1 || i == 2; strings.Contains(got, class) != want {
+			t.Errorf("a box has %s: %v, want %v", class, !want, want)
+		}
+	}
+	path := func(svg string) []string { return regexp.MustCompile(`class="b" d="M[0-9.]+`).FindAllString(svg, 2) }
+	if want := path(string(boxes().SVG())); !slices.Equal(path(got), want) {
+		t.Errorf("boxes stand at %q, want %q as without the series that have none", path(got), want)
+	}
+	b.Groups[0].Boxes = b.Groups[0].Boxes[1:]
+	if got := string(b.SVG()); !strings.Contains(got, ">16K</text>") {
+		t.Error("the only series of several that is drawn has no name")
 	}
 }
 
