@@ -38,6 +38,7 @@ var budgets = []Budget{
 	{"list of runs", regexp.MustCompile(`^(runs|years/[^/]+)/index\.html$`), 288 << 10, 25 << 10},
 	{"run page", regexp.MustCompile(`^runs/[^/]+/index\.html$`), 240 << 10, 48 << 10},
 	{"page of a run's measurements", regexp.MustCompile(`^runs/.+\.html$`), 1 << 20, 256 << 10},
+	{"comparison", regexp.MustCompile(`^diff/.+\.html$`), 320 << 10, 30 << 10},
 	{"history", regexp.MustCompile(`^series/.+\.html$`), 150 << 10, 30 << 10},
 	{"other page", regexp.MustCompile(`\.html$`), 256 << 10, 30 << 10},
 	{"style sheet", regexp.MustCompile(`\.css$`), 24 << 10, 6 << 10},
