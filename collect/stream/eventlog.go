@@ -32,7 +32,13 @@ func (l *eventLog) add(e rawEvent) {
 	b := binary.AppendVarint(l.packed[:0], e.tUs-l.last.tUs)
 	b = binary.AppendVarint(b, int64(e.read)-int64(l.last.read))
 	b = binary.AppendUvarint(b, uint64(len(e.data)))
-	l.packed = appendDifference(b, l.last.data, e.data)
+	front := len(b)
+	if b = appendDifference(b, l.last.data, e.data); len(b)-front > len(e.data)+8 {
+		// Little in common and many quotation marks: as a whole it is shorter.
+		b = append(b[:front], 0, 0)
+		b = append(binary.AppendUvarint(b, uint64(len(e.data))), e.data...)
+	}
+	l.packed = b
 	l.last = rawEvent{append(l.last.data[:0], e.data...), e.tUs, e.read}
 	l.n++
 	i := len(l.blocks) - 1

@@ -77,6 +77,26 @@ func TestEventsTakeLittleMemory(t *testing.T) {
 	}
 }
 
+// Whatever a server sends, what is kept is hardly more than that.
+func TestNoEventTakesMuchMoreThanItsBytes(t *testing.T) {
+	for _, pair := range [][2]string{{`"a`, `"b`}, {`"`, `a"`}, {`a"b`, `"`}, {"x", "y"}} {
+		var all []rawEvent
+		size := 0
+		for i := range 100 {
+			data := bytes.Repeat([]byte(pair[i%2]), 200)
+			all = append(all, rawEvent{data, int64(i), 1})
+			size += len(data)
+		}
+		kept := 0
+		for _, b := range checkLog(t, all).blocks {
+			kept += len(b)
+		}
+		if kept > size+16*len(all) {
+			t.Errorf("%q: %d bytes for %d, want at most 16 more for each of %d events", pair, kept, size, len(all))
+		}
+	}
+}
+
 func FuzzEventLog(f *testing.F) {
 	for _, s := range chunkSeeds {
 		f.Add([]byte(s), []byte(chunkSeeds[0]), []byte(s))
