@@ -9,8 +9,8 @@ import (
 
 // decodeUsual decodes the events that servers send nearly all the time: one
 // choice or none, JSON without blanks, each key once, all of the expected
-// type, the commonest escapes. It takes an eighth of the time of the
-// standard library's decoder. ok is false for everything else, also for what is no
+// type, the commonest escapes. It takes an eighth of the time of the standard
+// library's decoder. ok is false for everything else, also for what is no
 // JSON at all: then nothing is said about the event.
 //
 // The text may be a part of data.
