@@ -92,9 +92,8 @@ func (s *site) addHistories() error {
 		for i := range list.steps[:min(len(list.steps), maxSteps)] {
 			v.Steps = append(v.Steps, s.stepRow(&list.steps[i], v.Root))
 		}
-		labels := cellLabels(list.Runs...)
-		v.Contexts = trendTables(list, labels, v.Root)
-		v.Cells = cellHistories(list.Runs, labels, v.Root)
+		v.Contexts = trendTables(list, list.labels, v.Root)
+		v.Cells = cellHistories(list.Runs, list.labels, v.Root)
 		if err := s.add(list.Path, "history", v); err != nil {
 			return err
 		}

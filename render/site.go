@@ -141,7 +141,21 @@ func replace(out, build string) error {
 	if err := os.Rename(build, out); err != nil {
 		return errors.Join(err, os.Rename(old, out))
 	}
-	return os.RemoveAll(old)
+	return removeSite(old)
+}
+
+// removeSite takes a site away, its runs on all processors: most of its files
+// are theirs.
+func removeSite(dir string) error {
+	runs := filepath.Join(dir, runsFolder)
+	entries, err := os.ReadDir(runs)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err = inParallel(context.Background(), entries, func(e fs.DirEntry) error {
+		return os.RemoveAll(filepath.Join(runs, e.Name()))
+	})
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // notLocal refuses file names of a manifest that lead out of the run.

@@ -31,10 +31,11 @@ type site struct {
 // A series is the runs that may stand in one history: equal but for the
 // engine's version.
 type series struct {
-	Path  string     // folder in the site, ending in a slash
-	Runs  []*summary // oldest version first
-	Sides []*side    // the same runs by build
-	noise *compare.Profile
+	Path   string     // folder in the site, ending in a slash
+	Runs   []*summary // oldest version first
+	Sides  []*side    // the same runs by build
+	noise  *compare.Profile
+	labels map[int32]string // of the contexts of all runs
 
 	epochs []epoch
 	steps  []foundStep // newest first
@@ -108,6 +109,7 @@ func (s *site) group(runs []*summary) {
 				s.sides[r.ID] = side
 			}
 		}
+		list.labels = cellLabels(list.Runs...)
 		s.runs = append(s.runs, list.Runs...)
 	}
 }
@@ -286,13 +288,13 @@ func plural(n int, noun string) string {
 // cellLabels returns the labels of all contexts of runs, as their pages have
 // them when it is one run.
 func cellLabels(runs ...*summary) map[int32]string {
-	var contexts []int32
+	seen := map[int32]bool{}
 	for _, r := range runs {
 		for i := range r.Cells {
-			contexts = append(contexts, r.Cells[i].Context)
+			seen[r.Cells[i].Context] = true
 		}
 	}
-	return format.Contexts(contexts)
+	return format.Contexts(slices.Collect(maps.Keys(seen)))
 }
 
 // anchor returns the place of a measurement on the page of its run.

@@ -177,8 +177,7 @@ func (s *site) stepRow(f *foundStep, root string) stepRow {
 		r.Sure = "unconfirmed: the next commit will tell"
 	}
 	if !f.whole {
-		labels := cellLabels(f.series.Runs...)
-		r.Where = labels[f.context]
+		r.Where = f.series.labels[f.context]
 		if f.metric != compare.Prefill {
 			r.Where += " × " + plain(f.concurrency)
 		}
