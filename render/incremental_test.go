@@ -137,3 +137,49 @@ func inodes(t *testing.T, dir string) map[string]os.FileInfo {
 	}
 	return files
 }
+
+// A build that fails late, when much is linked already, leaves the site as it
+// was, and the next one gives what a full one gives.
+func TestFailureWhileTakingOver(t *testing.T) {
+	work := t.TempDir()
+	root, out := filepath.Join(work, "results"), filepath.Join(work, "site")
+	dirs := []string{launchAt(0).write(t, root), launchAt(10).write(t, root)}
+	o := render.Options{Cache: filepath.Join(work, "cache"), Version: "a"}
+	buildSite(t, dirs, out, o)
+	before, was := sums(t, out), inodes(t, out)
+
+	more := append(slices.Clone(dirs), launchAt(20).write(t, root))
+	bad := o
+	bad.Slugs = []byte(`{"format": "speedmatrix-slugs/1", "redirects": {"a/": "nowhere/"}}`)
+	damage(t, filepath.Join(launchAt(30).write(t, root), "cells", "decode-2048-c1.parquet"))
+	for _, c := range []struct {
+		rule string
+		dirs []string
+		o    render.Options
+		want string
+	}{
+		{"a redirect to nowhere, which is found when all runs are there", more, bad, "nowhere/"},
+		{"a damaged run", append(slices.Clone(more), filepath.Join(root, launchAt(30).id())), o, "decode-2048-c1.parquet"},
+	} {
+		if _, err := render.Build(t.Context(), c.dirs, out, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want an error with %q", c.rule, err, c.want)
+		}
+		if diff := cmp.Diff(before, sums(t, out)); diff != "" {
+			t.Errorf("%s changed the site:\n%s", c.rule, diff)
+		}
+		for name, i := range inodes(t, out) {
+			if !os.SameFile(was[name], i) {
+				t.Errorf("%s: %s is another file", c.rule, name)
+			}
+		}
+	}
+	buildSite(t, more, out, o)
+	cold := filepath.Join(work, "cold")
+	buildSite(t, more, cold, render.Options{})
+	if diff := cmp.Diff(sums(t, cold), sums(t, out)); diff != "" {
+		t.Errorf("after failures another site than one that is computed in full:\n%s", diff)
+	}
+	if got := names(t, work); !slices.Equal(got, []string{"cache", "cold", "equal", "results", "site"}) {
+		t.Errorf("left behind: %q", got)
+	}
+}
