@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"speedmatrix/ingest"
 	"speedmatrix/ingest/runlog"
@@ -11,8 +12,12 @@ import (
 	"speedmatrix/render/internal/shell"
 )
 
-// cellsFile is the page of a run's measurements one by one, beside index.html.
-const cellsFile = "cells.html"
+// cellsFile is the page of a run's measurements one by one, beside
+// index.html, and cellsTwin the same as Markdown.
+const (
+	cellsFile = "cells.html"
+	cellsTwin = "cells.md"
+)
 
 // maxRequestRows bounds the list of requests of one measurement.
 const maxRequestRows = 32
@@ -34,6 +39,7 @@ type cellPart struct {
 	Drawings     []drawing
 	Requests     []requestRow
 	Sent, More   string // how many requests, how many the list leaves out
+	Since        string // what the instants of requests count from
 	File         *file
 	Inspect      string
 }
@@ -61,7 +67,7 @@ func newCellsView(run *ingest.Run, labels map[int32]string, raw string) *cellsVi
 	return v
 }
 
-// besidePage returns the files that belong to a run's page: that of its
+// besidePage returns the files that belong to a run's page: those of its
 // measurements, and each drawing as a file for the Markdown twin.
 func besidePage(run *ingest.Run, v *runView, raw string) ([]document, error) {
 	cells := newCellsView(run, contextLabels(run), raw)
@@ -70,7 +76,11 @@ func besidePage(run *ingest.Run, v *runView, raw string) ([]document, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := []document{{cellsFile, b}}
+	md, err := markdown("cells.md.tmpl", cells)
+	if err != nil {
+		return nil, err
+	}
+	list := []document{{cellsFile, b}, {cellsTwin, md}}
 	for _, d := range v.Charts {
 		list = append(list, document{d.File, d.file()})
 	}
@@ -93,7 +103,11 @@ func newCellPart(run *ingest.Run, c *ingest.Cell, labels map[int32]string) cellP
 		Status: c.Status.String(), Slug: c.Status.Slug(),
 		Remarks:  remarksOf(c),
 		Requests: requestRows(c),
+		Since:    "the run began",
 		Inspect:  inspectCell(run, c, labels),
+	}
+	if c.WindowOpenUs != nil {
+		p.Since = "the window opened"
 	}
 	if c.Phase == runlog.PhasePrefill {
 		p.Name = "Prefill of " + labels[c.ContextTokens] + " context"
@@ -145,7 +159,7 @@ func requestRows(c *ingest.Cell) []requestRow {
 		r := &c.Requests[i]
 		rows = append(rows, requestRow{
 			Stream: plain(r.Stream), Request: plain(r.Request),
-			Sent:       format.Seconds1(float64(r.SentUs - from)),
+			Sent:       strings.Replace(format.Seconds1(float64(r.SentUs-from)), "-", "−", 1), // before the window
 			TTFT:       format.Millis(value(r.TTFTUs)),
 			Tokens:     knownCount(r.Tokens),
 			InWindow:   knownCount(r.WindowTokens),

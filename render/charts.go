@@ -24,7 +24,7 @@ type drawing struct {
 	ID, Title, Sub string
 	File           string // name of its own file, where it has one
 	SVG            template.HTML
-	Alt            string
+	Alt, Desc      string                 // for who does not see it: what it is; what it shows
 	option         func() ([]byte, error) // the same for ECharts; nil where there is none
 }
 
@@ -33,7 +33,7 @@ func newDrawing(h chart.Head, sub string, svg []byte) []drawing {
 		return nil
 	}
 	// Package chart escapes all text and writes nothing else that is foreign.
-	return []drawing{{h.ID, h.Title, sub, h.ID + ".svg", template.HTML(svg), h.Title + ". " + sub, nil}}
+	return []drawing{{h.ID, h.Title, sub, h.ID + ".svg", template.HTML(svg), h.Title + ". " + sub, h.Desc, nil}}
 }
 
 func newLines(l chart.Lines, sub string) []drawing {

@@ -239,16 +239,68 @@ func TestForeignTextInMeasurements(t *testing.T) {
 			{End: runlog.KindDone, FinishReason: h.text, FirstUs: 1, Tokens: 3, WindowTokens: 3, LongestGapUs: 2},
 		}
 		out := filepath.Join(site(t, in), "runs", in.Run.ID)
-		root := parse(t, read(t, out, "cells.html"))
-		checkElements(t, "cells.html", root)
-		seen := 0
-		for _, td := range elements(root, "td") {
-			if strings.Contains(collapse(text(td)), collapse(h.seen)) {
-				seen++
+		for page, root := range map[string]*html.Node{
+			"cells.html": parse(t, read(t, out, "cells.html")),
+			"cells.md":   parseMarkdown(t, read(t, out, "cells.md")),
+		} {
+			checkElements(t, page, root)
+			seen := 0
+			for _, td := range elements(root, "td") {
+				if strings.Contains(collapse(text(td)), collapse(h.seen)) {
+					seen++
+				}
+			}
+			if seen != 2 {
+				t.Errorf("%s: %q is seen in %d rows of requests, want 2", page, h.text, seen)
 			}
 		}
-		if seen != 2 {
-			t.Errorf("%q is seen in %d rows of requests, want 2", h.text, seen)
+	}
+}
+
+// The Markdown twin of the page of measurements has the same parts, tables
+// and commands.
+func TestTwinOfMeasurements(t *testing.T) {
+	in := openRun(t, references[0].shared(t))
+	out := filepath.Join(site(t, in), "runs", references[0].name)
+	page, twin := parse(t, read(t, out, "cells.html")), parseMarkdown(t, read(t, out, "cells.md"))
+	for _, kind := range []string{"h1", "h2", "summary", "code", "th td"} {
+		texts := func(root *html.Node) (list []string) {
+			for n := range root.Descendants() {
+				if n.Type == html.ElementNode && slices.Contains(strings.Fields(kind), n.Data) {
+					list = append(list, collapse(text(n)))
+				}
+			}
+			return list
+		}
+		want := texts(page)
+		if len(want) == 0 {
+			t.Errorf("the page has no %s", kind)
+		}
+		if diff := cmp.Diff(want, texts(twin)); diff != "" {
+			t.Errorf("%s (-page +twin):\n%s", kind, diff)
+		}
+	}
+	for _, c := range in.Run.Decode {
+		if at := "](raw/" + c.File + ")"; c.File != "" && !strings.Contains(read(t, out, "cells.md"), at) {
+			t.Errorf("the twin has no link %s", at)
+		}
+	}
+}
+
+// Requests of a prefill have no window that their instants could count from.
+func TestInstantsOfRequestsCountFromWhatIsThere(t *testing.T) {
+	out := filepath.Join(site(t, openRun(t, references[0].shared(t))), "runs", references[0].name)
+	for _, s := range elements(parse(t, read(t, out, "cells.html")), "section") {
+		requests := elements(s, "details")
+		if len(requests) == 0 {
+			continue
+		}
+		want := "seconds since the window opened"
+		if strings.HasPrefix(attribute(s, "id"), "prefill-") {
+			want = "seconds since the run began"
+		}
+		if got := text(elements(requests[0], "caption")[0]); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %q, want %q", attribute(s, "id"), got, want)
 		}
 	}
 }

@@ -21,13 +21,18 @@ import (
 // trust returns sentences about the run as a whole, beside its checks.
 func trust(run *ingest.Run) []string {
 	var list []string
-	if best(run) != nil {
-		list = append(list, "Colour in the matrix: stronger is faster, on a logarithmic scale.")
-	}
 	for _, n := range run.Notes {
 		list = append(list, sentence(n))
 	}
 	return list
+}
+
+// colours says what the colours of the matrix mean; "" where it has none.
+func colours(run *ingest.Run) string {
+	if best(run) == nil {
+		return ""
+	}
+	return "Colour in the matrix: stronger is faster, on a logarithmic scale."
 }
 
 // sentence makes foreign words look like one.
@@ -377,7 +382,8 @@ func links(in Input, raw string, twins bool) []link {
 		list = append(list,
 			link{"index.json", "index.json", "every figure, unrounded, with its evidence"},
 			link{"cells.csv", "cells.csv", "the table above, unrounded"},
-			link{"index.md", "index.md", "this page as Markdown"})
+			link{"index.md", "index.md", "this page as Markdown"},
+			link{cellsTwin, cellsTwin, "each measurement as Markdown: percentiles, requests, event file, command"})
 	}
 	list = append(list, link{runlog.ManifestFile, raw + runlog.ManifestFile, "what was planned, on what, with the checksums of all files"})
 	if len(in.Notes) > 0 {

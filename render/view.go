@@ -55,6 +55,7 @@ type runView struct {
 
 	Checks    []check
 	Trust     []string // sentences
+	Colours   string   // a sentence about them, for documents that have colours
 	Discarded []discarded
 	Requests  []requestsOf
 	Remarks   []remark
@@ -172,6 +173,7 @@ func newRunView(in Input, raw string, twins bool) (*runView, error) {
 		Gaps:       gapRows(run, labels),
 		Checks:     checks(run, labels),
 		Trust:      trust(run),
+		Colours:    colours(run),
 		Discarded:  discards(run, labels),
 		Requests:   allRequests(run, labels),
 		Remarks:    remarks(run, labels),
