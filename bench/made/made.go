@@ -179,7 +179,7 @@ func Write(root, name string, cells []Cell, text *Text) (events int, err error) 
 		Format: runlog.Format, Tool: runlog.Tool{Name: "speedmatrix", Version: "made up"},
 		StartedAt: time.Date(2026, 11, 29, 10, 15, 0, 0, time.UTC), ArrivalClock: runlog.ArrivalKernel, Finished: true,
 		Plan: runlog.Plan{
-			MaxOutputTokens: 4096, PrefillRepeats: 1, PromptSet: "made up", Text: "full",
+			PrefillRepeats: 1, PromptSet: "made up", Text: "full",
 			Sampling:   runlog.Sampling{TopP: 1, IgnoreEOS: true},
 			DecodeTest: "fixed duration", PrefillMode: "measured during decode warm-up", TokenCounting: "continuous usage",
 		},
@@ -249,6 +249,7 @@ func plan(p *runlog.Plan, c Cell) {
 		}
 		*list = append(*list, v)
 	}
+	p.MaxOutputTokens = max(p.MaxOutputTokens, c.MaxTokens)
 	if c.Key.Phase == runlog.PhasePrefill {
 		add(&p.PrefillContextsTokens, c.Key.ContextTokens)
 		return

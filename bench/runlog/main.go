@@ -135,7 +135,8 @@ func (s stream) sizes(out *figure.Writer, dir string, ev *runlog.Events, info ru
 	figures = append(figures,
 		against(one("file against the ideal", file), "ideal", ideal.all()/n, s.most.ideal).
 			Note("order-0 entropy of the gaps between a request's events, of the chunks' lengths and of their tokens, and a mixed model of orders 1 to 6 for the text"),
-		against(one("column t_us", perEvent(columns["t_us"])), "entropy of gaps", ideal.gaps/n, s.most.time),
+		against(one("column t_us", perEvent(columns["t_us"])), "entropy of gaps", ideal.gaps/n, s.most.time).
+			Note("32 deltas in a row have the width of the widest, as every reader of DELTA_BINARY_PACKED expects"),
 		against(one("column text", perEvent(columns["text"])), "ideal text and lengths", (ideal.text+ideal.lengths)/n, s.most.text),
 	)
 	rest := int64(0)
@@ -144,7 +145,8 @@ func (s stream) sizes(out *figure.Writer, dir string, ev *runlog.Events, info ru
 			rest += size
 		}
 	}
-	figures = append(figures, one("all other columns", perEvent(rest)).AtMost(s.most.rest))
+	figures = append(figures, one("all other columns", perEvent(rest)).AtMost(s.most.rest).
+		Note("completion_tokens, the server's own running total, is %s of it", figure.Number(perEvent(columns["completion_tokens"]))))
 	for _, name := range []string{"completion_tokens", "tokens", "seq", "same_read", "stream", "request"} {
 		figures = append(figures, one("column "+name, perEvent(columns[name])))
 	}
