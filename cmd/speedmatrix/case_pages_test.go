@@ -584,7 +584,7 @@ func TestCase_BR151(t *testing.T) {
 		}
 	}
 	for _, scheme := range []string{"prefers-color-scheme: dark", "@media print"} {
-		if !strings.Contains(style, scheme) {
+		if !strings.Contains(strings.ReplaceAll(style, " ", ""), strings.ReplaceAll(scheme, " ", "")) {
 			t.Errorf("the style sheet has nothing for %s", scheme)
 		}
 	}
