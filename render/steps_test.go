@@ -457,3 +457,30 @@ func TestShareOfAStep(t *testing.T) {
 		t.Errorf("a TTFT of 0.8 times the speed: %+v, want 25 %% longer, from 0 to 56.25 %%", got)
 	}
 }
+
+// Foreign names are text in the feed and on the pages.
+func TestStepsOfHostileNames(t *testing.T) {
+	const evil = "org/<img src=x>]]>&\x01\u202e\"'|`"
+	list := steppedHistory()
+	for i := range list {
+		list[i].change = func(r *ingest.Run) {
+			r.Manifest.Model.Repository = evil
+			r.Manifest.Engine.Version.Value += "+<b>"
+			r.Manifest.Engine.Quantization = &runlog.Fact{Value: evil, Source: runlog.FromFlag}
+		}
+	}
+	files, _ := historySite(t, sourcesOfHistory(t, list), Options{})
+	if n := strings.Count(files["steps.xml"], "<entry>"); n == 0 {
+		t.Error("no entry in the feed")
+	}
+	if err := xml.Unmarshal([]byte(files["steps.xml"]), new(struct{})); err != nil {
+		t.Error(err)
+	}
+	for name, content := range files {
+		if strings.HasSuffix(name, ".html") || strings.HasSuffix(name, ".xml") {
+			if strings.Contains(content, "<img") || strings.ContainsAny(content, "\x01\u202e") {
+				t.Errorf("%s: foreign text is more than text", name)
+			}
+		}
+	}
+}
