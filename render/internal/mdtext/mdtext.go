@@ -54,7 +54,7 @@ func Inline(s string) string { return escape(Clean(s), `\\`) }
 func Cell(s string) string { return escape(Clean(s), "&#92;") }
 
 func escape(s, backslash string) string {
-	if !strings.ContainsAny(s, special) && (s == "" || !strings.Contains("+-=!0123456789", s[:1])) {
+	if !strings.ContainsAny(s, special) && (s == "" || !strings.Contains("+-=!", s[:1])) && !numbered(s) {
 		return s // nothing in it, and nothing at its beginning, is markup
 	}
 	var b strings.Builder
@@ -72,6 +72,12 @@ func escape(s, backslash string) string {
 		b.WriteRune(r)
 	}
 	return b.String()
+}
+
+// numbered reports whether s begins as an item of a numbered list does.
+func numbered(s string) bool {
+	rest := strings.TrimLeft(s, "0123456789")
+	return rest != s && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, ")")) && (len(rest) == 1 || rest[1] == ' ')
 }
 
 func word(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
