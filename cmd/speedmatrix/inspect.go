@@ -325,6 +325,7 @@ func arithmetic(m *runlog.Manifest, c *ingest.Cell) string {
 		return r.TTFTUs, fmt.Sprintf("first token %s − sent %s", instant(r.FirstUs), instant(r.SentUs))
 	})
 	section(&b, "TTFT = first token − sent", ttft, g.TTFTUs, ms)
+	spread(&b, c.Spread.TTFTUs, ms)
 	if c.Phase == runlog.PhasePrefill {
 		rates := gather(rs, func(r *ingest.Request) (ingest.Stat, string) {
 			return ingest.PrefillTokPerS(r), fmt.Sprintf("%s prompt tokens / %s", whole(r.PromptTokens), instant(r.FirstUs-r.SentUs))
@@ -337,10 +338,12 @@ func arithmetic(m *runlog.Manifest, c *ingest.Cell) string {
 		return r.BetweenTokensUs, fmt.Sprintf("first %s (%s), last %s, n=%d", instant(r.FirstUs), tokens(r.FirstTokens), instant(r.LastUs), r.Tokens)
 	})
 	section(&b, "time between tokens = (last − first) / (n − tokens of the first event)", between, g.BetweenTokensUs, ms)
+	spread(&b, c.Spread.BetweenTokensUs, ms)
 	per := gather(rs, func(r *ingest.Request) (ingest.Stat, string) {
 		return r.PerRequestTokPerS, "1 / " + ms(r.BetweenTokensUs)
 	})
 	section(&b, "per request tok/s = 1 / time between tokens", per, g.PerRequestTokPerS, tokPerS)
+	spread(&b, c.Spread.PerRequestTokPerS, tokPerS)
 
 	if !g.WindowUs.Known() {
 		return b.String()
@@ -442,6 +445,14 @@ func gather(rs []ingest.Request, value func(*ingest.Request) (ingest.Stat, strin
 		}
 	}
 	return out
+}
+
+// spread writes the percentiles that the page of measurements shows, where
+// there is more than one value: linear between the two nearest ranks.
+func spread(b *strings.Builder, p ingest.Percentiles, unit func(ingest.Stat) string) {
+	if p.P50.N > 1 {
+		fmt.Fprintf(b, "p90 %s, p99 %s, greatest %s\n", unit(p.P90), unit(p.P99), unit(p.Max))
+	}
 }
 
 // section writes a figure that is a median over requests.

@@ -145,6 +145,9 @@ func TestInspectCellShowsTheArithmetic(t *testing.T) {
 		"requests: 3 launched = 1 completed + 0 failed + 2 cancelled + 0 unfinished",
 		"stream 0 request 0: first token 9.950000 s − sent 9.900000 s → 50.000 ms",
 		"median of 2 = mean of 50.000 ms of stream 0 request 0 and 100.000 ms of stream 1 request 0 = 75.000 ms",
+		"p90 95.000 ms, p99 99.500 ms, greatest 100.000 ms",   // TTFT
+		"p90 117.500 ms, p99 124.250 ms, greatest 125.000 ms", // time between tokens
+		"p90 18.8, p99 19.9, greatest 20.0",                   // per request tok/s
 		"stream 0 request 0: first 9.950000 s (1 token), last 11.000000 s, n=22 → 50.000 ms",
 		"stream 1 request 0: first 10.000000 s (1 token), last 10.500000 s, n=5 → 125.000 ms",
 		"window: from 10.000000 s (not in it) to 11.000000 s (in it)",
