@@ -53,7 +53,7 @@ func (m *measurement) growth() error {
 		name          string
 		events, cells int
 	}
-	sizes := []size{{"1 million events", 1_000_000, 1}, {"4 million", 4_000_000, 1}, {"15 million", 15_000_000, 1}, {"30 million, 2 cells", 15_000_000, 2}}
+	sizes := []size{{"1 million events", 1_000_000, 1}, {"4 million", 4_000_000, 1}, {"30 million, 2 cells", 15_000_000, 2}}
 	if m.quick {
 		sizes = []size{{"300,000 events", 300_000, 1}, {"3 million, 2 cells", 1_500_000, 2}}
 	}
