@@ -217,7 +217,7 @@ func (s *site) addSteps() error {
 	short := 0
 	for _, list := range s.series {
 		all = append(all, list.steps...)
-		if e := list.epochs[len(list.epochs)-1]; e.whyNone() != "" {
+		if e := list.epochs[len(list.epochs)-1]; len(list.steps) == 0 && e.whyNone() != "" {
 			short++
 		}
 	}
@@ -381,7 +381,11 @@ func (s *series) levelNotes() []string {
 	n := e.To - e.From
 	var notes []string
 	if why := e.whyNone(); why != "" {
-		notes = append(notes, "No step can be told yet: "+why+". In all "+strings.TrimSuffix(neededForSteps, ".")+".")
+		since := ""
+		if len(s.epochs) > 1 { // older parts may have steps
+			since = " after the change of " + shortChange(e.Changed)
+		}
+		notes = append(notes, "No step can be told yet"+since+": "+why+". In all "+strings.TrimSuffix(neededForSteps, ".")+".")
 	} else if len(s.steps) == 0 {
 		notes = append(notes, "No step was found over "+plural(n, "commit")+".")
 	}

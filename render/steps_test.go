@@ -268,6 +268,31 @@ func TestShortHistory(t *testing.T) {
 	}
 }
 
+// A series whose newest part is short, but which has a step in an older one,
+// is not among those that are too short to tell.
+func TestShortPartAfterAStep(t *testing.T) {
+	var list []historyRun
+	for i := range 10 {
+		h := historyRun{minutes: 1440 * i, number: 100 + i, driver: "580", factor: func(runlog.Key) float64 {
+			if i >= 4 {
+				return 0.8
+			}
+			return 1 + 0.001*float64(i%3)
+		}}
+		if i >= 8 {
+			h.driver = "590"
+		}
+		list = append(list, h)
+	}
+	files, _ := historySite(t, sourcesOfHistory(t, list), Options{})
+	if steps := wordsOf(files["steps/index.html"]); !strings.Contains(steps, "slower") || strings.Contains(steps, "too short to tell") {
+		t.Errorf("the steps say %q", steps)
+	}
+	if page := wordsOf(files[historyAt+"index.html"]); !strings.Contains(page, "No step can be told yet after the change of driver: 2 points") {
+		t.Errorf("the history says %q", stepsOf(page))
+	}
+}
+
 // Commits of a series that were measured in turn are two sides of three
 // launches each; the page of their comparison is linked from the runs, the
 // history and the first page, and says what diff would say.
