@@ -195,7 +195,7 @@ func TestStepsOfASite(t *testing.T) {
 		"How noisy it is comes from a profile of 5 launches", "the history begins anew", "Since the version before", "1,012.4 −15.0 % 4,747.8",
 	} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the history does not say %q: %s", want, stepsOf(page))
+			t.Errorf("the history does not say %q: %.2000s", want, stepsOf(page))
 		}
 	}
 	if svg := files[historyAt+"index.html"]; strings.Count(svg, `<path class="c"`) != 2 || !strings.Contains(svg, `class="ar k0"`) || !strings.Contains(svg, `class="n">driver</text>`) {
@@ -260,7 +260,7 @@ func TestShortHistory(t *testing.T) {
 	page := wordsOf(files[historyAt+"index.html"])
 	for _, want := range []string{"No step can be told yet: 3 points without a noise profile: it takes 8", "three launches of one commit"} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the history does not say %q: %s", want, page)
+			t.Errorf("the history does not say %q: %.2000s", want, page)
 		}
 	}
 	if steps := wordsOf(files["steps/index.html"]); !strings.Contains(steps, "No step was found in 1 series.") || !strings.Contains(steps, "1 of 1 series are too short to tell") {
