@@ -5,7 +5,7 @@
 #
 #   bench/collector/peers.sh [DIRECTORY [CLIENT…]]
 #
-# PYTHON is a Python 3.12, which all of them run on. Together they take about
+# PYTHON is a Python 3.11 or 3.12 (default python3). Together they take about
 # 14 GB, nearly all of it PyTorch, which two of them want though none uses it
 # here. A client that can't be installed is left out of the measurement.
 set -u
@@ -18,7 +18,7 @@ status=0
 for client in "$@"; do
 	if [ -x "$dir/$client/bin/python" ]; then
 		echo "$client: is there"
-	elif "${PYTHON:-python3.12}" -m venv "$dir/$client" &&
+	elif "${PYTHON:-python3}" -m venv "$dir/$client" &&
 		"$dir/$client/bin/python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements/$client.txt"; then
 		echo "$client: installed"
 	else
