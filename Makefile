@@ -29,8 +29,9 @@ fmt:
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
 
 vet:
+	$(GO) mod tidy -diff
 	$(GO) vet ./...
-	@for m in $(NESTED); do echo "vet $$m"; (cd $$m && $(GO) vet ./...) || exit 1; done
+	@for m in $(NESTED); do echo "vet $$m"; (cd $$m && $(GO) mod tidy -diff && $(GO) vet ./...) || exit 1; done
 
 vuln: ## known vulnerabilities in what is used
 	$(GO) run $(GOVULNCHECK) ./...
