@@ -31,8 +31,7 @@ func main() {
 // run measures, or is the process that reads a run and does nothing with it.
 func run(args []string) error {
 	if len(args) == 2 && args[0] == "ingest" {
-		_, err := ingest.Load(args[1])
-		return err
+		return load(args[1])
 	}
 	if len(args) != 0 {
 		return fmt.Errorf("got %q, want no arguments", args)
@@ -110,19 +109,20 @@ func (b *bench) reference() error {
 	if err != nil {
 		return err
 	}
+	const more = 8
 	several := filepath.Join(b.work, "reference-several")
-	if err := like.Write(several, 0, 3); err != nil {
+	if err := like.Write(several, 0, 1+more); err != nil {
 		return err
 	}
 	b.out.Begin()
-	var all, three, read series
+	var all, all9, read, read9 series
 	var beyond, page []float64
 	for range 5 {
 		site := filepath.Join(b.work, "reference-site")
 		for _, r := range []struct {
 			to   *series
 			runs string
-		}{{&all, results}, {&three, several}} {
+		}{{&all, results}, {&all9, several}} {
 			if err := b.render(r.to, r.runs, site, "--cache", ""); err != nil {
 				return err
 			}
@@ -130,23 +130,37 @@ func (b *bench) reference() error {
 				return err
 			}
 		}
-		u, peak, err := watched(self, "ingest", filepath.Join(results, "run"))
-		if err != nil {
-			return err
+		for _, r := range []struct {
+			to   *series
+			runs string
+		}{{&read, results}, {&read9, several}} {
+			u, peak, err := watched(self, "ingest", r.runs)
+			if err != nil {
+				return err
+			}
+			r.to.add(u, peak)
 		}
-		read.add(u, peak)
 		i := len(all.cpuMs) - 1
 		beyond = append(beyond, all.cpuMs[i]-read.cpuMs[i])
-		page = append(page, (three.cpuMs[i]-all.cpuMs[i])/2-read.cpuMs[i])
+		page = append(page, ((all9.cpuMs[i]-all.cpuMs[i])-(read9.cpuMs[i]-read.cpuMs[i]))/more)
 	}
 	const topic = "render, one reference run"
 	return b.out.Write(
 		figure.Of(topic, "raw to pages, wall", "ms", all.wallMs...).Note("%s events in %d measurements; the whole site of one run, with its raw files", figure.Number(float64(events)), len(cells)),
 		figure.Of(topic, "raw to pages, CPU", "ms", all.cpuMs...).Against("ingest alone", all.cpuMs, read.cpuMs),
 		figure.Of(topic, "CPU beyond ingest, of a site of one run", "ms", beyond...).Note("the program's start, the documents and scripts that every site has, pages, drawings, copies of raw files"),
-		figure.Of(topic, "CPU beyond ingest, of one run more", "ms", page...).AtMost(50).Note("half the difference of sites of three runs and of one, less the ingest of a run: pages, drawings, copies of raw files"),
+		figure.Of(topic, "CPU beyond ingest, of one run more", "ms", page...).AtMost(50).Note("an eighth of what a site of nine runs takes more than one of a single run, less what loading them takes more: pages, drawings, copies of raw files"),
 		figure.Of(topic, "peak resident memory", "MiB", all.peakMiB...).Against("ingest alone", all.peakMiB, read.peakMiB),
 	)
+}
+
+// load loads all runs of a directory, one after the other.
+func load(results string) error {
+	runs, err := os.ReadDir(results)
+	for i := 0; i < len(runs) && err == nil; i++ {
+		_, err = ingest.Load(filepath.Join(results, runs[i].Name()))
+	}
+	return err
 }
 
 // demo returns the cells of a run of the size of the demo.
