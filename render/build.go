@@ -309,6 +309,14 @@ func writeSite(ctx context.Context, sources []source, dir, old string, o Options
 	if err := s.pages(); err != nil {
 		return Result{}, err
 	}
+	var parts map[string]part
+	if !c.temporary {
+		// Before the other files: a redirect may lie in the folder of a run,
+		// and is no part of it.
+		if parts, err = f.stamped(ctx); err != nil {
+			return Result{}, err
+		}
+	}
 	for _, d := range s.files {
 		if err := f.write(d.Name, d.Data); err != nil {
 			return Result{}, err
@@ -317,7 +325,7 @@ func writeSite(ctx context.Context, sources []source, dir, old string, o Options
 			result.Slugs = d.Data
 		}
 	}
-	if err := c.keep(ctx, f); err != nil {
+	if err := c.keep(parts); err != nil {
 		return Result{}, err
 	}
 	return result, c.prune()
@@ -383,7 +391,11 @@ func Twins(ctx context.Context, dirs []string, o Options, write func(Twin) error
 	return given.json()
 }
 
-// inParallel calls do for every source, on all processors, and returns the
+// maxAtOnce is how many runs are worked on at once, at most: each loads its
+// cells in parallel itself, and all of them are in memory.
+const maxAtOnce = 4
+
+// inParallel calls do for every source, on several processors, and returns the
 // error of the first of them, by their order, that has one.
 func inParallel[T any](ctx context.Context, sources []T, do func(T) error) error {
 	errs := make([]error, len(sources))
@@ -391,7 +403,7 @@ func inParallel[T any](ctx context.Context, sources []T, do func(T) error) error
 	var workers sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for range min(runtime.GOMAXPROCS(0), len(sources)) {
+	for range min(runtime.GOMAXPROCS(0), maxAtOnce, len(sources)) {
 		workers.Go(func() {
 			for i := range next {
 				if errs[i] = do(sources[i]); errs[i] != nil {

@@ -3,7 +3,6 @@ package render
 import (
 	"archive/zip"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -69,12 +68,12 @@ func openCache(o Options, temporary string) (*cache, error) {
 	}
 	c.base = hex.EncodeToString(h.Sum(nil))
 	c.earlier = readRecord(c.dir, c.base)
-	probe := filepath.Join(c.dir, "now.partial")
-	if err := os.WriteFile(probe, nil, 0o644); err != nil {
+	probe, err := os.CreateTemp(c.dir, "now.*.partial")
+	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	i, err := os.Stat(probe)
-	if err := errors.Join(err, os.Remove(probe)); err != nil {
+	i, err := probe.Stat()
+	if err := errors.Join(err, probe.Close(), os.Remove(probe.Name())); err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	c.now = i.ModTime()
@@ -290,14 +289,10 @@ func checksum(root *os.Root, name string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// keep writes the record of the site in f.
-func (c *cache) keep(ctx context.Context, f *folder) error {
+// keep writes the record of a site of the given parts.
+func (c *cache) keep(parts map[string]part) error {
 	if c.temporary {
 		return nil
-	}
-	parts, err := f.stamped(ctx)
-	if err != nil {
-		return err
 	}
 	return record{c.base, c.runs, parts}.write(c.dir)
 }

@@ -2,6 +2,7 @@ package render
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -46,11 +47,11 @@ func TestMark(t *testing.T) {
 	if was == "" {
 		t.Fatal("no mark of files that nothing happened to for an hour")
 	}
-	if m, err := mark(dir, time.Now()); err != nil || m != "" {
-		t.Errorf("right after a file was written: got mark %q (%v), want none", m, err)
-	}
 	file := filepath.Join(dir, "cells", "a.parquet")
 	then := info(t, file).ModTime()
+	if m, err := mark(dir, then.Add(time.Second)); err != nil || m != "" {
+		t.Errorf("a second after a file was written: got mark %q (%v), want none", m, err)
+	}
 	for _, c := range []struct {
 		rule   string
 		change func() error
@@ -154,5 +155,31 @@ func TestWritingNeverChangesTheEarlierSite(t *testing.T) {
 				t.Errorf("after %q was written %s holds %q (%v), want %q", content, c.file, b, err, c.want)
 			}
 		}
+	}
+}
+
+// Replacing a site never reaches through a link in it.
+func TestReplaceKeepsWhatALinkLeadsTo(t *testing.T) {
+	root := t.TempDir()
+	kept := filepath.Join(root, "results", "run1", "run.json")
+	for _, dir := range []string{filepath.Dir(kept), filepath.Join(root, "site"), filepath.Join(root, "new")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(kept, []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(root, "results"), filepath.Join(root, "site", "runs")); err != nil {
+		t.Fatal(err)
+	}
+	if err := replace(filepath.Join(root, "site"), filepath.Join(root, "new")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Errorf("what a link in the old site led to: %v, want it untouched", err)
+	}
+	if _, err := os.Lstat(filepath.Join(root, "site", "runs")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the old site's link: %v, want it gone", err)
 	}
 }

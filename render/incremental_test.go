@@ -83,6 +83,10 @@ func TestTakingOverChangesNothing(t *testing.T) {
 		}, nil, nil, []string{""}},
 		{"the site is gone", func() { must(t, os.RemoveAll(out)) }, []string{"?"}, // whose archive is damaged
 			[]string{""}, nil},
+		{"a redirect in a run's folder", func() {
+			o.Slugs = []byte(`{"format": "speedmatrix-slugs/1", "redirects": {"runs/run-0003/old/": "steps/"}}`)
+		}, nil, nil, []string{"runs/run-0003/index.html"}},
+		{"and none", func() { o.Slugs = nil }, nil, nil, []string{"runs/run-0003/index.html"}},
 		{"another address", func() { o.BaseURL = "https://example.org/there/" }, nil, []string{"sitemap.xml", "404.html"}, []string{"runs/run-0003/"}},
 		{"raw files elsewhere", func() { o.RawURL = "https://example.org/raw/" }, all(dirs), []string{"runs/run-0003/index.html"}, []string{"method/"}},
 		{"another program", func() { o.Version = "b" }, all(dirs), nil, []string{"method/"}},

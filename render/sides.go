@@ -49,9 +49,9 @@ func sidesOf(runs []*summary) []*side {
 		r := s.first()
 		text := cmp.Or(r.Commit, r.shortVersion(), r.ID)
 		s.Slug = runlog.Slug(text, maxSlug)
-		sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", r.Commit, r.Version, r.Build))
-		for length := 6; taken[s.Slug]; length++ {
-			s.Slug = runlog.Slug(text, maxSlug) + "-" + hex.EncodeToString(sum[:])[:length]
+		for name := fmt.Appendf(nil, "%q %q %q", r.Commit, r.Version, r.Build); taken[s.Slug]; name = append(name, r.ID...) {
+			sum := sha256.Sum256(name)
+			s.Slug = runlog.Slug(text, maxSlug) + "-" + hex.EncodeToString(sum[:3])
 		}
 		taken[s.Slug] = true
 	}

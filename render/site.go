@@ -148,8 +148,11 @@ func replace(out, build string) error {
 // are theirs.
 func removeSite(dir string) error {
 	runs := filepath.Join(dir, runsFolder)
+	if i, err := os.Lstat(runs); err != nil || !i.IsDir() {
+		return os.RemoveAll(dir) // a link goes, and what it leads to stays
+	}
 	entries, err := os.ReadDir(runs)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return err
 	}
 	err = inParallel(context.Background(), entries, func(e fs.DirEntry) error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"speedmatrix/ingest/compare"
+	"speedmatrix/ingest/runlog"
 	"speedmatrix/render/internal/chart"
 	"speedmatrix/render/internal/format"
 )
@@ -23,34 +24,64 @@ var stepMetrics = [...]compare.Metric{compare.Decode, compare.Prefill, compare.T
 // step is looked for across its ends.
 type epoch struct {
 	From, To int    // sides; To is not included
-	Changed  string // what was another before; "" of the first
+	Changed  string // what was another before, or changed between launches of its first side; "" of a first one that is all of one kind
+	None     string // why no step could be found; "" where one could
 	Trends   [len(stepMetrics)]compare.Trend
 }
 
+// changed names what changed from before (nil: nothing is) to the first run
+// of a side, and then from each run to the next.
+func (s *side) changed(before *summary) (list []string) {
+	for _, r := range s.Runs {
+		for _, part := range strings.Split(changes(before, r), "; ") {
+			if part != "" && !slices.Contains(list, part) {
+				list = append(list, part)
+			}
+		}
+		before = r
+	}
+	return list
+}
+
 // epochsOf divides a series where the driver or the tool changed, and looks
-// for steps in each part.
+// for steps in each part. A side whose launches differ in them is a part of its
+// own: its mean is of neither.
 func epochsOf(list *series) []epoch {
 	var out []epoch
+	var before *summary
+	var within []string // what changed between launches of the side before
 	for i, s := range list.Sides {
-		changed := ""
-		if i > 0 {
-			before := list.Sides[i-1]
-			changed = changes(before.Runs[len(before.Runs)-1], s.first())
+		changed := s.changed(before)
+		if len(changed) == 0 {
+			for _, part := range within {
+				changed = append(changed, part+" during the commit before")
+			}
 		}
-		if i == 0 || changed != "" {
-			out = append(out, epoch{From: i, Changed: changed})
+		if i == 0 || len(changed) > 0 {
+			out = append(out, epoch{From: i, Changed: strings.Join(changed, "; ")})
 		}
 		out[len(out)-1].To = i + 1
+		before, within = s.Runs[len(s.Runs)-1], s.changed(nil)
 	}
 	effects := compare.DefaultOptions().Effect
 	for i := range out {
 		e := &out[i]
+		var none []string
 		for j, m := range stepMetrics {
 			var commits []compare.Commit
 			for _, s := range list.Sides[e.From:e.To] {
 				commits = append(commits, compare.Commit{Launches: len(s.Runs), Values: s.valuesOf(m)})
 			}
 			e.Trends[j] = compare.FindTrend(m, commits, list.noise, effects)
+			if len(e.Trends[j].Cells) > 0 {
+				none = append(none, whyNone(&e.Trends[j], commits))
+			}
+		}
+		switch {
+		case len(none) == 0:
+			e.None = "no measurement is Valid on every launch of a commit"
+		case !slices.Contains(none, ""):
+			e.None = none[0]
 		}
 	}
 	return out
@@ -60,12 +91,22 @@ func epochsOf(list *series) []epoch {
 type foundStep struct {
 	compare.Step
 	series                *series
-	before, after         *side
+	before, after         *side // the nearest that have a figure; not always neighbours
 	metric                compare.Metric
 	whole                 bool
 	context, concurrency  int32 // of a cell
 	againstRun            bool  // it is the change against the whole run's
-	firstAfter, lastAfter *summary
+	firstAfter, lastAfter *summary // lastAfter has a figure too
+}
+
+// measured reports whether all launches of a side have a figure of a cell.
+func (s *side) measured(m compare.Metric, context, concurrency int32) bool {
+	return !slices.ContainsFunc(s.Runs, func(r *summary) bool {
+		return !slices.ContainsFunc(r.Cells, func(c summaryCell) bool {
+			v := c.figureOf(m)
+			return c.Context == context && c.Concurrency == concurrency && v != nil && *v > 0
+		})
+	})
 }
 
 // findSteps looks for the steps of every series.
@@ -77,13 +118,19 @@ func (s *site) findSteps(ctx context.Context) error {
 				t := &e.Trends[j]
 				add := func(h *compare.History, whole bool, context, concurrency int32) {
 					for i, step := range h.Steps {
-						last := e.To - 1
+						end := e.To
 						if i+1 < len(h.Steps) {
-							last = e.From + h.Steps[i+1].At - 1
+							end = e.From + h.Steps[i+1].At
 						}
-						runs := list.Sides[last].Runs
+						// newest is the last side before one that has a figure: whole runs always have.
+						newest := func(end int) *side {
+							for end--; !whole && end > e.From && !list.Sides[end].measured(m, context, concurrency); end-- {
+							}
+							return list.Sides[end]
+						}
+						runs := newest(end).Runs
 						list.steps = append(list.steps, foundStep{
-							Step: step, series: list, before: list.Sides[e.From+step.At-1], after: list.Sides[e.From+step.At], metric: m,
+							Step: step, series: list, before: newest(e.From + step.At), after: list.Sides[e.From+step.At], metric: m,
 							whole: whole, context: context, concurrency: concurrency, againstRun: !whole && t.IndexCells > 0,
 							firstAfter: list.Sides[e.From+step.At].first(), lastAfter: runs[len(runs)-1],
 						})
@@ -151,7 +198,7 @@ type stepRow struct {
 	BeforeDate        string
 	AfterDate         string
 	LastURL, LastDate string // the last run that has the new level
-	DiffURL           string // of their comparison, a folder; "" where the commits are not neighbours' pages
+	DiffURL           string // of their comparison, a folder; "" where the commits are not neighbours, or have no page
 }
 
 // Class is the verdict's class in the style sheet.
@@ -185,7 +232,7 @@ func (s *site) stepRow(f *foundStep, root string) stepRow {
 			r.Of = "against the whole run"
 		}
 	}
-	if d := f.after.Diff; d != nil && d.Path != "" {
+	if d := f.after.Diff; d != nil && d.a == f.before && d.Path != "" {
 		r.DiffURL = root + d.Path
 	}
 	return r
@@ -217,7 +264,7 @@ func (s *site) addSteps() error {
 	short := 0
 	for _, list := range s.series {
 		all = append(all, list.steps...)
-		if e := list.epochs[len(list.epochs)-1]; len(list.steps) == 0 && e.whyNone() != "" {
+		if e := list.epochs[len(list.epochs)-1]; len(list.steps) == 0 && e.None != "" {
 			short++
 		}
 	}
@@ -244,25 +291,40 @@ func (s *site) addSteps() error {
 
 const neededForSteps = "it takes 8 commits to learn from a history how noisy it is, or a noise profile (three launches of one commit) and 4 commits."
 
-// whyNone says why no step could be found in the newest part of a series, ""
-// where one could.
-func (e *epoch) whyNone() string {
-	why := ""
-	for i := range e.Trends {
-		t := &e.Trends[i]
-		if len(t.Cells) == 0 {
-			continue
-		}
-		h := &t.Whole
-		if t.IndexCells == 0 {
-			h = &t.Cells[0].History
-		}
-		if h.Why == "" && e.To-e.From >= 3 {
+// whyNone says why no step could be found in a metric, "" where one could: of
+// whole runs, or of any cell.
+func whyNone(t *compare.Trend, commits []compare.Commit) string {
+	const least = 3 // points: two, and one that is unconfirmed
+	if t.IndexCells > 0 {
+		if t.Whole.Why == "" && len(commits) >= least {
 			return ""
 		}
-		why = cmp.Or(why, h.Why, plural(e.To-e.From, "commit"))
+		return cmp.Or(t.Whole.Why, plural(len(commits), "commit"))
 	}
-	return cmp.Or(why, "no measurement is Valid on every launch of a commit")
+	why, most := "", 0
+	for i := range t.Cells {
+		c := &t.Cells[i]
+		n := 0
+		for _, commit := range commits {
+			if commit.Values[runlog.Key{Phase: t.Metric.Phase(), ContextTokens: c.ContextTokens, Concurrency: c.Concurrency}] != nil {
+				n++
+			}
+		}
+		if c.Why == "" && n >= least {
+			return ""
+		}
+		if n > most {
+			most, why = n, cmp.Or(c.Why, "results on "+plural(n, "commit"))
+		}
+	}
+	return why
+}
+
+// hasStep reports whether a step lies in a part of a series.
+func (e *epoch) hasStep() bool {
+	return slices.ContainsFunc(e.Trends[:], func(t compare.Trend) bool {
+		return len(t.Whole.Steps) > 0 || slices.ContainsFunc(t.Cells, func(c compare.CellTrend) bool { return len(c.Steps) > 0 })
+	})
 }
 
 // feed is the list of steps as an Atom feed. Its dates are those of runs, so
@@ -380,7 +442,7 @@ func (s *series) levelNotes() []string {
 	e := &s.epochs[len(s.epochs)-1]
 	n := e.To - e.From
 	var notes []string
-	if why := e.whyNone(); why != "" {
+	if why := e.None; why != "" && !e.hasStep() {
 		since := ""
 		if len(s.epochs) > 1 { // older parts may have steps
 			since = " after the change of " + shortChange(e.Changed)
@@ -475,7 +537,9 @@ func shortChange(changed string) string {
 	var names []string
 	for _, part := range strings.Split(changed, "; ") {
 		name, _, _ := strings.Cut(part, " ")
-		names = append(names, name)
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	return strings.Join(names, ", ")
 }

@@ -509,3 +509,130 @@ func TestStepsOfHostileNames(t *testing.T) {
 		}
 	}
 }
+
+// A series of commits whose only cells are those given: figures by commit, 0
+// for one that is Looped. Each commit has launches of the drivers given.
+func historyOfCells(figures map[place][]float64, drivers ...string) *series {
+	list := &series{}
+	for i, of := range drivers {
+		s := &side{}
+		for _, driver := range strings.Fields(of) {
+			r := &summary{ID: fmt.Sprint(i, driver, len(s.Runs)), Driver: driver, Commit: fmt.Sprintf("%012d", i), Started: time.Date(2026, 3, 1, i, len(s.Runs), 0, 0, time.UTC)}
+			for at, values := range figures {
+				c := summaryCell{Context: at.context, Concurrency: at.concurrency, Slug: ingest.Looped.Slug()}
+				if v := values[i]; v > 0 {
+					c.Slug, c.Total = ingest.Valid.Slug(), &v
+				}
+				r.Cells = append(r.Cells, c)
+			}
+			s.Runs = append(s.Runs, r)
+		}
+		if i > 0 {
+			s.Diff = &siteDiff{Path: fmt.Sprintf("diff/%d..%d/", i-1, i), a: list.Sides[i-1], b: s}
+		}
+		list.Sides = append(list.Sides, s)
+		list.Runs = append(list.Runs, s.Runs...)
+	}
+	return list
+}
+
+// levels are n figures of from, then of to from commit at on, with a little
+// noise; none on the commits left out.
+func levels(n, at int, from, to float64, out ...int) (list []float64) {
+	for i := range n {
+		v := from
+		if i >= at {
+			v = to
+		}
+		if v *= 1 + 0.001*float64(i%3); slices.Contains(out, i) {
+			v = 0
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// A step of a cell lies between commits that have a figure of it, and lasts
+// to one; it leads to their comparison only where they are neighbours.
+func TestStepOfACellWithGaps(t *testing.T) {
+	cell := place{2048, 1}
+	for _, tt := range []struct {
+		out                 []int
+		before, after, last int
+		diff                string
+	}{
+		{[]int{8, 9, 19}, 7, 10, 18, ""},
+		{nil, 9, 10, 19, "diff/9..10/"},
+	} {
+		list := historyOfCells(map[place][]float64{cell: levels(20, 10, 100, 80, tt.out...)}, strings.Split(strings.Repeat("A,", 19)+"A", ",")...)
+		s := &site{series: []*series{list}}
+		if err := s.findSteps(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if len(list.steps) != 1 {
+			t.Fatalf("without commits %d: %d steps, want 1", tt.out, len(list.steps))
+		}
+		f := &list.steps[0]
+		of := func(run *summary) int { return run.Started.Hour() }
+		if b, a, l := of(f.before.first()), of(f.firstAfter), of(f.lastAfter); b != tt.before || a != tt.after || l != tt.last {
+			t.Errorf("without commits %d: between %d and %d, last %d; want %d and %d, last %d", tt.out, b, a, l, tt.before, tt.after, tt.last)
+		}
+		if got := s.stepRow(f, "").DiffURL; got != tt.diff {
+			t.Errorf("without commits %d: leads to %q, want %q", tt.out, got, tt.diff)
+		}
+	}
+}
+
+// A history begins anew where launches changed, also within a commit, and
+// after a commit of two kinds.
+func TestEpochs(t *testing.T) {
+	for _, tt := range []struct {
+		drivers []string
+		want    []string
+	}{
+		{[]string{"A A", "A", "A"}, []string{"0-3 "}},
+		{[]string{"A", "B", "B"}, []string{"0-1 ", "1-3 driver A → B"}},
+		{[]string{"A A A", "A B B", "B B B", "B"}, []string{"0-1 ", "1-2 driver A → B", "2-4 driver A → B during the commit before"}},
+		{[]string{"A B", "A", "A"}, []string{"0-1 driver A → B", "1-3 driver B → A"}},
+		{[]string{"A", "A B A", "A"}, []string{"0-1 ", "1-2 driver A → B; driver B → A", "2-3 driver A → B during the commit before; driver B → A during the commit before"}},
+	} {
+		var got []string
+		for _, e := range epochsOf(historyOfCells(nil, tt.drivers...)) {
+			got = append(got, fmt.Sprintf("%d-%d %s", e.From, e.To, e.Changed))
+			if c := e.Changed; c != "" && shortChange(c) != "driver" {
+				t.Errorf("%q in short: %q, want driver", c, shortChange(c))
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%q: parts %q, want %q", tt.drivers, got, tt.want)
+		}
+	}
+}
+
+// Whether steps can be told is a matter of all cells, not of the first.
+func TestNoStepCanBeTold(t *testing.T) {
+	first := place{2048, 1}
+	few := levels(20, 20, 100, 100, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
+	for _, tt := range []struct {
+		rule  string
+		other []float64
+		want  string // beginning of the first sentence
+	}{
+		{"others have a step", levels(20, 10, 100, 80), "Fewer than five"},
+		{"others have none", levels(20, 20, 100, 100), "No step was found over 20 commits."},
+		{"others are too few as well, but more", levels(20, 20, 100, 100, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14), "No step can be told yet: 5 points without"},
+		{"there are none", make([]float64, 20), "No step can be told yet: 3 points without"},
+	} {
+		figures := map[place][]float64{first: few}
+		for c := range int32(3) {
+			figures[place{4096, 1 + c}] = tt.other
+		}
+		list := historyOfCells(figures, strings.Split(strings.Repeat("A,", 19)+"A", ",")...)
+		if err := (&site{series: []*series{list}}).findSteps(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if got := list.levelNotes(); len(got) == 0 || !strings.HasPrefix(got[0], tt.want) {
+			t.Errorf("%s: %q, want first %q", tt.rule, got, tt.want)
+		}
+	}
+}
