@@ -99,8 +99,11 @@ func (u *usual) choice(key []byte) bool {
 	case "text":
 		return u.first(keyText) && u.stringOrNull(&u.completion)
 	case "finish_reason":
-		if !u.first(keyFinishReason) || u.null() {
-			return u.seen&keyFinishReason != 0
+		if !u.first(keyFinishReason) {
+			return false
+		}
+		if u.null() {
+			return true
 		}
 		s, ok := u.plain()
 		u.c.FinishReason = string(s)

@@ -46,6 +46,7 @@ func TestTheShortCutAgrees(t *testing.T) {
 		}
 	}
 	for _, s := range []string{
+		`{"choices":[{"finish_reason":"stop","finish_reason":,"delta":{"content":"a"}}]}`, `{"choices":[{"finish_reason":null,"finish_reason":}]}`,
 		`{"Choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{"content":"a","content":"b"}}]}`,
 		`{"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":01}}`, `{"choices":[{"delta":{"content":"a"},"x":1.5}]}`,
 		`{"choices":[{"delta":{"content":"a"}}],"object":"error"}`, `{"choices":[{"delta":{"content":"\u4e2d"}}]}`,
