@@ -94,8 +94,8 @@ type foundStep struct {
 	before, after         *side // the nearest that have a figure; not always neighbours
 	metric                compare.Metric
 	whole                 bool
-	context, concurrency  int32 // of a cell
-	againstRun            bool  // it is the change against the whole run's
+	context, concurrency  int32    // of a cell
+	againstRun            bool     // it is the change against the whole run's
 	firstAfter, lastAfter *summary // lastAfter has a figure too
 }
 
