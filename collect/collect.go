@@ -354,10 +354,18 @@ func (r *run) cells(ctx context.Context) error {
 		}
 		if sent {
 			info, werr := runlog.WriteEvents(r.dir, ev)
-			if werr != nil {
+			var unfit *runlog.FormatError
+			switch {
+			case errors.As(werr, &unfit):
+				// What was written can't be read again, as text that repeats
+				// itself so often that it would pass for a bomb. That is this
+				// cell's end and not the run's.
+				done.Outcome, done.Reason = runlog.OutcomeFailed, "its events can't be kept in a file: "+unfit.Msg
+			case werr != nil:
 				return fmt.Errorf("write cell %s: %w", name, werr)
+			default:
+				done.FileInfo = info
 			}
-			done.FileInfo = info
 		}
 		*cell = done
 		if err := r.save(); err != nil {

@@ -28,8 +28,9 @@ const (
 	maxHeaderBytes = 1 << 16 // of a page's header
 
 	// What the pages of a file of n bytes may decompress to: bombBase +
-	// bombRatio × n bytes. A cell whose text is one looping line reaches a
-	// ratio of 10.
+	// bombRatio × n bytes. A cell whose tokens come one by one stays far
+	// below that even where its text is one looping line; one whose events
+	// bring long pieces of a loop may not, and can't be kept.
 	bombBase  = 8 << 20
 	bombRatio = 100
 )
