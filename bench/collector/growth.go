@@ -71,11 +71,16 @@ func (m *measurement) growth() error {
 			figure.Number(per(rep.HeldBytes)), figure.Number(per(rep.StreamPeakBytes)), figure.Number(per(rep.PeakBytes)), figure.Number(float64(rep.PeakBytes)/(1<<20)))
 		if err := m.out.Write(
 			figure.Of(topic, size+": held in memory", "B/event of a cell", per(rep.HeldBytes)).Note("what the streams of a cell recorded, after a garbage collection"),
-			figure.Of(topic, size+": peak memory while recording", "B/event of a cell", per(rep.StreamPeakBytes)).Note("resident, of the whole process"),
 			figure.Of(topic, size+": peak memory", "B/event of a cell", per(rep.PeakBytes)).Note("resident, with the cell's rows and its Parquet file in the making: %s MiB", figure.Number(float64(rep.PeakBytes)/(1<<20))),
 			figure.Of(topic, size+": CPU", "s per million events", rep.TotalCPU/float64(rep.Chunks)*1e6).Note("from the first request to the Parquet file; %s s of time", figure.Number(wall)),
 			figure.Of(topic, size+": file", "B/event", float64(rep.ParquetSize)/float64(rep.Chunks)),
 		); err != nil {
+			return err
+		}
+		if s.cells > 1 {
+			continue // the peak has the rows and the file of the cell before
+		}
+		if err := m.out.Write(figure.Of(topic, size+": peak memory while recording", "B/event of a cell", per(rep.StreamPeakBytes)).Note("resident, of the whole process")); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,8 @@ func ThisMachine() Machine {
 		CPU: procValue("/proc/cpuinfo", "model name"), Date: time.Now().UTC().Format(time.DateOnly),
 	}
 	if kernel, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		m.Kernel = string(bytes.TrimSpace(kernel))
+		release, _, _ := strings.Cut(string(bytes.TrimSpace(kernel)), "-") // what follows names the distribution's build
+		m.Kernel = release
 	}
 	kib, _, _ := strings.Cut(procValue("/proc/meminfo", "MemTotal"), " ")
 	if n, err := strconv.ParseInt(kib, 10, 64); err == nil {

@@ -209,7 +209,7 @@ func (b *bench) validation() error {
 	const topic = "ingest, parts of the read"
 	return b.out.Write(
 		figure.Of(topic, "validation of the bytes", "%", 100*r.Shares["validation"]).AtMost(15).
-			Note("share of processor time of reading the event files: checksums of files and pages, walks over headers, frames, runs and deltas"),
+			Note("share of processor time of reading the event files: checksums of files and pages, walks over headers, frames and deltas; runs are checked while they are decoded"),
 		figure.Of(topic, "rules of the rows", "%", 100*r.Shares["rules"]).Note("order, enumerations, ranges, UTF-8 in every row"),
 		figure.Of(topic, "decompression", "%", 100*r.Shares["zstd"]),
 	)
