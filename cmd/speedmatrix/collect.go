@@ -82,12 +82,6 @@ Examples:
 // planFlags are the flags that a plan file may set.
 var planFlags = []string{"contexts", "concurrency", "duration", "max-output", "prefill-contexts", "prefill-repeats", "temperature", "seed", "sampling-seeds", "text"}
 
-// collectConfig parses the command line of collect, but for its repetition.
-func collectConfig(e *env, args []string) (collect.Config, error) {
-	cfg, _, err := repeatedCollect(e, args)
-	return cfg, err
-}
-
 // repeatedCollect parses the command line of collect, its repetition too.
 func repeatedCollect(e *env, args []string) (collect.Config, repetition, error) {
 	again := repetition{}

@@ -16,6 +16,12 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
+// collectConfig parses the command line of collect, but for its repetition.
+func collectConfig(e *env, args []string) (collect.Config, error) {
+	cfg, _, err := repeatedCollect(e, args)
+	return cfg, err
+}
+
 // parseCollect parses a command line that must be right.
 func parseCollect(t *testing.T, args ...string) collect.Config {
 	t.Helper()

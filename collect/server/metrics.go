@@ -252,16 +252,6 @@ func (m *Metrics) Running() (float64, bool) { return m.Sum(runlog.MetricRequests
 // Waiting returns the queued requests over all engines.
 func (m *Metrics) Waiting() (float64, bool) { return m.Sum(runlog.MetricRequestsWaiting) }
 
-// Preemptions returns how many requests were evicted since the server began.
-func (m *Metrics) Preemptions() (float64, bool) { return m.Sum(runlog.MetricPreemptions) }
-
-// PrefixQueries returns the prompt tokens looked up in the prefix cache
-// since the server began.
-func (m *Metrics) PrefixQueries() (float64, bool) { return m.Sum(runlog.MetricPrefixCacheQueries) }
-
-// PrefixHits returns those of PrefixQueries that the cache had.
-func (m *Metrics) PrefixHits() (float64, bool) { return m.Sum(runlog.MetricPrefixCacheHits) }
-
 // Idle reports whether nothing runs and nothing waits; known is false when
 // the page does not say both.
 func (m *Metrics) Idle() (idle, known bool) {

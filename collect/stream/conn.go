@@ -71,10 +71,6 @@ func NewEndpoint(u *url.URL, header http.Header) (*Endpoint, error) {
 	return e, nil
 }
 
-// Plain reports whether the endpoint is reached over plain TCP, the
-// condition for arrival times from the kernel.
-func (e *Endpoint) Plain() bool { return e.tls == nil }
-
 // A Conn is one connection to an endpoint, for one request after the other.
 // Only Close and interrupt may be called from another goroutine.
 type Conn struct {
