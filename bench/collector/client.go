@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"speedmatrix/bench/process"
@@ -95,7 +93,10 @@ func measureCell(u *url.URL, streams, tokens int, brief bool) (rep clientReport,
 
 	var gcBefore, gcAfter debug.GCStats
 	debug.ReadGCStats(&gcBefore)
-	cpu := spent()
+	cpu, err := process.Spent()
+	if err != nil {
+		return rep, err
+	}
 	var wg sync.WaitGroup
 	errs := make([]error, streams)
 	for i, cl := range clients {
@@ -106,7 +107,11 @@ func measureCell(u *url.URL, streams, tokens int, brief bool) (rep clientReport,
 		})
 	}
 	wg.Wait()
-	rep.StreamCPU = spent() - cpu
+	streamed, err := process.Spent()
+	if err != nil {
+		return rep, err
+	}
+	rep.StreamCPU = (streamed - cpu).Seconds()
 	debug.ReadGCStats(&gcAfter)
 	rep.GCs, rep.GCPauses = gcAfter.NumGC-gcBefore.NumGC, (gcAfter.PauseTotal - gcBefore.PauseTotal).Seconds()
 	for _, err := range errs {
@@ -146,7 +151,11 @@ func measureCell(u *url.URL, streams, tokens int, brief bool) (rep clientReport,
 		return rep, err
 	}
 	rep.ParquetSize = info.Bytes
-	rep.TotalCPU, rep.PeakBytes = spent()-cpu, process.PeakBytes()
+	written, err := process.Spent()
+	if err != nil {
+		return rep, err
+	}
+	rep.TotalCPU, rep.PeakBytes = (written - cpu).Seconds(), process.PeakBytes()
 	if !brief {
 		rep.Requests = requests(ev, streams, c.at(start))
 	}
@@ -185,14 +194,4 @@ func requests(ev *runlog.Events, streams int, startNs int64) []taken {
 		}
 	}
 	return list
-}
-
-// spent returns this process's processor time, user and system, in seconds;
-// NaN when the system does not say.
-func spent() float64 {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return math.NaN()
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }

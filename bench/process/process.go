@@ -50,7 +50,13 @@ func run(cmd *exec.Cmd) (Usage, []byte, error) {
 // when that is unknown. A process asks for itself: what a parent can read of
 // its child begins at the parent's own size.
 func PeakBytes() int64 {
-	data, err := os.ReadFile("/proc/self/status")
+	return PeakBytesOf(os.Getpid())
+}
+
+// PeakBytesOf is PeakBytes of another process, which must still run: 0 when
+// it has ended.
+func PeakBytesOf(pid int) int64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
@@ -73,18 +79,20 @@ func Filter(in io.Reader, name string, args ...string) (Usage, []byte, error) {
 // CPU returns the processor time, user and system, that this process spends
 // on all its threads while f runs.
 func CPU(f func() error) (time.Duration, error) {
-	before, err := spent()
+	before, err := Spent()
 	if err != nil {
 		return 0, err
 	}
 	if err := f(); err != nil {
 		return 0, err
 	}
-	after, err := spent()
+	after, err := Spent()
 	return after - before, err
 }
 
-func spent() (time.Duration, error) {
+// Spent returns the processor time, user and system, that this process has
+// spent on all its threads so far.
+func Spent() (time.Duration, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0, fmt.Errorf("ask for processor time: %w", err)

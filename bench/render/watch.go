@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +30,7 @@ func watched(name string, args ...string) (process.Usage, int64, error) {
 				seen <- peak
 				return
 			case <-tick.C:
-				peak = max(peak, resident(cmd.Process.Pid))
+				peak = max(peak, process.PeakBytesOf(cmd.Process.Pid))
 			}
 		}
 	}()
@@ -44,19 +42,4 @@ func watched(name string, args ...string) (process.Usage, int64, error) {
 		return process.Usage{}, 0, fmt.Errorf("run %s: %w", strings.Join(cmd.Args, " "), err)
 	}
 	return process.Usage{Wall: wall, CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}, peak, nil
-}
-
-// resident returns the most that a process had resident so far.
-func resident(pid int) int64 {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for l := range strings.Lines(string(data)) {
-		if v, ok := strings.CutPrefix(l, "VmHWM:"); ok {
-			n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(v), " kB"), 10, 64)
-			return n << 10
-		}
-	}
-	return 0
 }
