@@ -99,16 +99,6 @@ type foundStep struct {
 	firstAfter, lastAfter *summary // lastAfter has a figure too
 }
 
-// measured reports whether all launches of a side have a figure of a cell.
-func (s *side) measured(m compare.Metric, context, concurrency int32) bool {
-	return !slices.ContainsFunc(s.Runs, func(r *summary) bool {
-		return !slices.ContainsFunc(r.Cells, func(c summaryCell) bool {
-			v := c.figureOf(m)
-			return c.Context == context && c.Concurrency == concurrency && v != nil && *v > 0
-		})
-	})
-}
-
 // findSteps looks for the steps of every series.
 func (s *site) findSteps(ctx context.Context) error {
 	return inParallel(ctx, s.series, func(list *series) error {
@@ -117,22 +107,12 @@ func (s *site) findSteps(ctx context.Context) error {
 			for j, m := range stepMetrics {
 				t := &e.Trends[j]
 				add := func(h *compare.History, whole bool, context, concurrency int32) {
-					for i, step := range h.Steps {
-						end := e.To
-						if i+1 < len(h.Steps) {
-							end = e.From + h.Steps[i+1].At
-						}
-						// newest is the last side before one that has a figure: whole runs always have.
-						newest := func(end int) *side {
-							for end--; !whole && end > e.From && !list.Sides[end].measured(m, context, concurrency); end-- {
-							}
-							return list.Sides[end]
-						}
-						runs := newest(end).Runs
+					for _, step := range h.Steps {
+						after, last := list.Sides[e.From+step.At], list.Sides[e.From+step.Last].Runs
 						list.steps = append(list.steps, foundStep{
-							Step: step, series: list, before: newest(e.From + step.At), after: list.Sides[e.From+step.At], metric: m,
+							Step: step, series: list, before: list.Sides[e.From+step.Before], after: after, metric: m,
 							whole: whole, context: context, concurrency: concurrency, againstRun: !whole && t.IndexCells > 0,
-							firstAfter: list.Sides[e.From+step.At].first(), lastAfter: runs[len(runs)-1],
+							firstAfter: after.first(), lastAfter: last[len(last)-1],
 						})
 					}
 				}
@@ -276,8 +256,7 @@ func (s *site) addSteps() error {
 	}
 	v.Left = len(all) - len(v.Rows)
 	if len(all) == 0 {
-		v.None = "No step was found in " + plural(len(s.series), "series")
-		v.None = strings.Replace(v.None, "seriess", "series", 1) + "."
+		v.None = fmt.Sprintf("No step was found in %d series.", len(s.series))
 	}
 	if short > 0 {
 		v.Quiet = append(v.Quiet, fmt.Sprintf("%d of %d series are too short to tell: %s", short, len(s.series), neededForSteps))

@@ -15,6 +15,8 @@ type Point struct {
 // A Step is a place in a history where the level changes.
 type Step struct {
 	At        int     // index of the first point after it
+	Before    int     // index of the last point before it
+	Last      int     // index of the last point that has the new level
 	Confirmed bool    // two or more points lie on either side; else only the last point is beyond, and the next one will tell
 	Share     float64 // of the level after it against the one before; low and high are its 95 % interval
 	Low, High float64
@@ -81,7 +83,19 @@ func findSteps(points []Point, sd float64, estimated bool, family int, effect fl
 	h.split(all, 0, len(points), critical, math.Log1p(effect))
 	slices.SortFunc(h.Steps, func(a, b Step) int { return a.At - b.At })
 	h.last(all, critical, math.Log1p(effect))
+	place(h.Steps, len(points))
 	return h
+}
+
+// place says of each step of n points between which it lies, and how far its
+// level goes.
+func place(steps []Step, n int) {
+	for i := range steps {
+		steps[i].Before, steps[i].Last = steps[i].At-1, n-1
+		if i > 0 {
+			steps[i-1].Last = steps[i].At - 1
+		}
+	}
 }
 
 // criticalZ is what the largest standardised difference of n points exceeds

@@ -37,7 +37,7 @@ type Trend struct {
 // Its steps are those by which the cell itself moved too, the same way.
 type CellTrend struct {
 	ContextTokens, Concurrency int32
-	History                    // Step.At is an index of commits
+	History                    // the places of a Step are indexes of commits that have the cell
 }
 
 // FindTrend looks for steps in a metric over commits in their order: of all
@@ -164,8 +164,10 @@ func (t *Trend) findCells(keys []runlog.Key, logs map[runlog.Key][]float64, comm
 		}
 		c := CellTrend{k.ContextTokens, k.Concurrency, findSteps(s.apart, s.sd, s.estimated, len(keys), effect)}
 		c.Steps = moved(c.Steps, s.total, effect)
+		place(c.Steps, len(s.total))
 		for j := range c.Steps {
-			c.Steps[j].At = s.at[c.Steps[j].At]
+			step := &c.Steps[j]
+			step.At, step.Before, step.Last = s.at[step.At], s.at[step.Before], s.at[step.Last]
 		}
 		t.Cells = append(t.Cells, c)
 	}
